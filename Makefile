@@ -11,13 +11,13 @@ PYTHON ?= python3
 demo:
 	$(CARGO) run --profile demo --locked -p anabranch -- demo --with-stream
 
-## All tests. Those over real sockets mostly wait: they find a processor beside those of the interfaces, which take one
-## and have the least priority. Before a change lands, `make lint` must hold as well.
-test: build computing
-	@$(MAKE) --no-print-directory --output-sync=line -j2 waiting interfaces
+## All tests. Those over real sockets mostly wait: they find a processor beside all others, which have the least
+## priority. Before a change lands, `make lint` must hold as well.
+test: build
+	@$(MAKE) --no-print-directory --output-sync=line -j3 waiting computing interfaces
 computing: build
-	$(CARGO) test $(WHOLE) --lib --bins --tests
-	$(CARGO) test $(WHOLE) --doc
+	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --lib --bins --tests
+	nice -n 19 $(CARGO) test $(WHOLE) --doc
 waiting: build
 	$(CARGO) test $(WHOLE) --no-fail-fast --test patient -- --test-threads=8
 interfaces:
@@ -29,7 +29,8 @@ WHOLE := --workspace --locked --profile ci --features anabranch-py/module
 export PYO3_NO_PYTHON := 1
 export PYO3_BUILD_EXTENSION_MODULE := 1
 build:
-	$(CARGO) build $(WHOLE) --lib --bins --tests --test patient
+	$(CARGO) build $(WHOLE) --lib --bins --tests
+	$(CARGO) test $(WHOLE) --no-run --test patient
 
 ## The page: its types, that what is committed was built from it, and its tests.
 web:

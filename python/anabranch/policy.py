@@ -84,7 +84,7 @@ class Policy:
         """
         policy = cls.__new__(cls)
         worlds = None if env is None else env.unwrapped._worlds.native
-        policy.native, purpose, trained = _native.Policy.load(path, worlds)
+        policy.native, purpose, trained = _native.load_policy(path, worlds)
         policy.purpose, policy.trained = json.loads(purpose), json.loads(trained)
         return policy
 
@@ -100,7 +100,7 @@ class Policy:
             OSError: A file can't be written.
             ValueError: ``path`` has another name, the policy does not fit ``env``, or a number in ``trained`` is none.
         """
-        self.native.save(path, env.unwrapped._worlds.native, json.dumps(trained, allow_nan=False))
+        _native.save_policy(self.native, path, env.unwrapped._worlds.native, json.dumps(trained, allow_nan=False))
 
     @property
     def inputs(self) -> int:

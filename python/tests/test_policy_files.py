@@ -62,7 +62,7 @@ def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
         with pytest.raises(ValueError) as raised:
             Policy.load(path, gymnasium.make("anabranch/C3-Single-v0", **options))
         assert said in str(raised.value)
-    # One that sees all hosts is for so many hosts.
+    # One that sees all hosts is for this many hosts.
     two = gymnasium.make("anabranch/C3-Parallel-v0")
     policy(12, 2).save(path, two)
     assert Policy.load(path, two).outputs == 2

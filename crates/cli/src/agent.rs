@@ -24,7 +24,7 @@ use crate::stream::local;
 /// How often the host is looked at, unless reports are wanted more often than half as often.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A budget is said again when it differs by one part in so many.
+/// A budget is said again when it differs by one part in this many.
 const WORTH_SAYING: u64 = 10;
 
 /// Arguments of `agent`.

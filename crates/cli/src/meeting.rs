@@ -16,7 +16,7 @@ use crate::quic;
 /// second.
 const BUSY: Duration = Duration::from_millis(1_100);
 
-/// So many times.
+/// This many times.
 const MOST_BUSY: u32 = 3;
 
 /// `work`'s result, unless Ctrl-C comes before: then `what` says what that means.

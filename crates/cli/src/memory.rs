@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Refuses a run of `scenario` that needs more memory than there is, of so many side by side.
+/// Refuses a run of `scenario` that needs more memory than there is, of this many side by side.
 pub fn check_overlay(scenario: &Scenario, runs: usize) -> Result<(), Failure> {
     let Some(available) = available() else { return Ok(()) };
     let needed = least_bytes(scenario)?.saturating_mul(runs as u64);

@@ -414,7 +414,7 @@ impl Policy {
         self.layers[self.layers.len() - 1].outputs()
     }
 
-    /// How it reads observations of so many hosts, with so many features each, and so many observations in one.
+    /// How it reads observations of this many hosts, with this many features each, and this many observations in one.
     ///
     /// # Errors
     ///

@@ -159,7 +159,7 @@ impl PairRtts {
     }
 
     /// The same with one estimate for each peer, the part of a round trip that its nodes each account
-    /// for, in place of one for each pair: for senders that know so many peers that no pair is sampled
+    /// for, in place of one for each pair: for senders that know this many peers that no pair is sampled
     /// twice. What is between two peers is then not known.
     pub fn per_relay(config: &RttConfig, peers: usize) -> PairRtts {
         PairRtts {

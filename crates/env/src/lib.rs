@@ -19,7 +19,9 @@ pub mod vector;
 mod watcher;
 
 pub use anabranch_control::policy::{self, Policy};
-pub use anabranch_scenario::policy::{Actuator, Agents, Feature, action, feature, file as policy_file, sight};
+pub use anabranch_scenario::policy::{
+    Actuator, Agents, Feature, SightError, action, feature, file as policy_file, sight,
+};
 pub use reward::{Terms, Weights};
 pub use sender::Sender;
 pub use session::Session;

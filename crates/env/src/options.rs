@@ -6,10 +6,10 @@ use anabranch_control::time::Duration;
 use anabranch_scenario::flows::FlowScenario;
 
 use crate::Agents;
+use crate::SightError;
 use crate::action::Actuator;
 use crate::catalogue;
 use crate::feature::Feature;
-use crate::sight::SightError;
 use crate::spec::{Source, Spec};
 
 /// What an environment is about.

@@ -57,7 +57,7 @@ fn tell(session: &Session, left: f64, active: impl Fn(usize) -> usize, rates: &m
     }
 }
 
-/// A window of so many packets, as an action.
+/// A window of this many packets, as an action.
 fn initial(packets: f64) -> f32 {
     libm::log2(packets.max(1.0)) as f32
 }

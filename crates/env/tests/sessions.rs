@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use anabranch_env::SightError;
 use anabranch_env::feature::Feature;
 use anabranch_env::oracle::{oracle, rule};
-use anabranch_env::sight::SightError;
 use anabranch_env::spec::Source;
 use anabranch_env::{Actuator, Ended, Session, Spec, SpecError, Weights, catalogue};
 use anabranch_scenario::file::parse_flows;

@@ -10,9 +10,9 @@
 //! ```
 
 pub mod coordinator;
+pub mod figures;
 pub mod input;
 pub mod onion;
 pub mod outlet;
 pub mod overview;
 pub mod server;
-pub mod told;

@@ -46,7 +46,7 @@ pub struct Stream {
     pub link: String,
     /// How packets get to viewers.
     pub mode: Mode,
-    /// Into so many slices it is cut, each with a tree.
+    /// Into this many slices it is cut, each with a tree.
     pub slices: u32,
     /// Of the video, over the last seconds.
     pub bitrate_bits_per_s: Option<f64>,

@@ -293,7 +293,7 @@ fn a_repeated_clip_plays_without_a_complaint_as_a_stream_and_in_segments() {
     assert!(errors.is_empty(), "{errors}");
 }
 
-/// How late ffmpeg shows each of so many pictures, by what is in their pixels.
+/// How late ffmpeg shows each of this many pictures, by what is in their pixels.
 fn delays(url: &str, count: u32) -> Vec<Duration> {
     const SIZE: (usize, usize) = (320, 192);
     let output = ["-fps_mode", "passthrough", "-pix_fmt", "gray", "-f", "rawvideo", "-"];

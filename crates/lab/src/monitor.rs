@@ -35,7 +35,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Interrupts a run after so many seconds or questions; counts both.
+    /// Interrupts a run after this many seconds or questions; counts both.
     #[derive(Debug)]
     pub struct Until {
         pub second: u64,

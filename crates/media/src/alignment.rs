@@ -12,7 +12,7 @@ const SYNC: u8 = Packet::SYNC_BYTE;
 /// Packets in a row that begin with a sync byte until bytes are believed to be a transport stream.
 const CONVINCING: usize = 5;
 
-/// What is no transport stream in so many bytes is none: that many are in a second of the slowest video.
+/// What is no transport stream in this many bytes is none: that many are in a second of the slowest video.
 pub const MOST_SKIPPED: usize = 64 * 1024;
 
 /// Bytes that are no transport stream.
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// So many packets, each filled with its number.
+    /// This many packets, each filled with its number.
     fn stream(packets: u8) -> Vec<u8> {
         (0..packets).flat_map(|number| std::iter::once(SYNC).chain(std::iter::repeat_n(number, PACKET - 1))).collect()
     }

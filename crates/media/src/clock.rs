@@ -12,14 +12,14 @@ use crate::alignment::PACKET;
 /// Ticks a second.
 const HERTZ: u64 = 27_000_000;
 
-/// The clock begins anew after so many ticks.
+/// The clock begins anew after this many ticks.
 const WRAP: u64 = (1 << 33) * 300;
 
 /// The clock of an uninterrupted stream is never so far ahead of when it was read last: a hundred times what
 /// is allowed.
 const LONGEST_STEP: u64 = 10 * HERTZ;
 
-/// After so many references of others, and none of the one that is read, another is read.
+/// After this many references of others, and none of the one that is read, another is read.
 const PATIENCE: u32 = 5;
 
 /// What a packet says of the time.

@@ -10,7 +10,7 @@ use mpeg2ts_reader::psi::pat::PAT_PID;
 use crate::alignment::PACKET;
 use crate::programme::Programme;
 
-/// Where there is no video, players can begin at any packet of audio that begins a frame; one in so many
+/// Where there is no video, players can begin at any packet of audio that begins a frame; one in this many
 /// packets is enough.
 const SPACING_WITHOUT_VIDEO: u32 = 32;
 

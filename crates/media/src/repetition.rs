@@ -16,7 +16,7 @@ use mpeg2ts_reader::packet::{Packet, Pid};
 
 use crate::alignment::PACKET;
 
-/// Time stamps begin anew after so many ticks.
+/// Time stamps begin anew after this many ticks.
 const WRAP: u64 = 1 << 33;
 
 /// No stamp is later than the one before by more, in an uninterrupted stream: ten seconds.

@@ -1,7 +1,7 @@
 //! Metrics for whoever runs a program of ours: one page of OpenMetrics text over HTTP.
 //!
 //! It has a thread of its own, so that nobody who asks for metrics delays a datagram. What a client
-//! may cost is bounded: so many connections at once, one request each, so many bytes of request, so
+//! may cost is bounded: this many connections at once, one request each, this many bytes of request, so
 //! much time.
 
 use std::convert::Infallible;

@@ -186,7 +186,7 @@ fn messages() -> Vec<(String, Vec<u8>)> {
     }
     steps.extend([
         ("finish".to_owned(), Message::Finish),
-        ("bye".to_owned(), Message::Bye),
+        ("close".to_owned(), Message::Close),
         ("filler".to_owned(), Message::Filler),
     ]);
     let name = FileName::sanitised(&format!(".{}", "n".repeat(250)));

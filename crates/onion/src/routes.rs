@@ -56,7 +56,7 @@ const TRIES: usize = 32;
 /// A relay of which fewer outcomes are known is believed to be as the others of its weight are.
 const EVIDENCE: u32 = 8;
 
-/// A relay over which so many packets in a row did not arrive has the least share until one does, whatever its learner
+/// A relay over which this many packets in a row did not arrive has the least share until one does, whatever its learner
 /// believes: rates that were learned in minutes are unlearned in minutes, and what a relay that is gone loses meanwhile
 /// holds down the total rate. With a third of all packets lost for other reasons, one in 6000 has so many before it.
 const GONE: u32 = 8;
@@ -64,7 +64,7 @@ const GONE: u32 = 8;
 /// The rate for its weight of such a relay, of the least of those that are there: below any floor, unless most are gone.
 const GONE_PART: f64 = 1.0 / 1024.0;
 
-/// Shares are computed anew after so many outcomes, or an eighth of the number of relays.
+/// Shares are computed anew after this many outcomes, or an eighth of the number of relays.
 const REVIEW: usize = 32;
 
 /// Whose half of a path it is.

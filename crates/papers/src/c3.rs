@@ -99,7 +99,7 @@ fn mean_ms(times: &[Duration]) -> f64 {
     stats::mean(&times.iter().map(|time| time.as_millis_f64()).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
 }
 
-/// The quickest first, of all seeds together: bars of so many could not be told apart.
+/// The quickest first, of all seeds together: bars of this many could not be told apart.
 fn completions(names: &[String], runs: &[&[FlowsMeasured]]) -> Table {
     let all = |runs: &[FlowsMeasured], of: fn(&FlowMeasured) -> &[Duration]| -> Vec<Duration> {
         runs.iter().flat_map(|run| of(&run.flows[0])).copied().collect()

@@ -481,7 +481,7 @@ impl Lab<StreamScenario> {
         Lab::with_scenario(experiment, request, scenario)
     }
 
-    /// The experiment's scenario, in a quick run for so many viewers, who come within three seconds, and twenty
+    /// The experiment's scenario, in a quick run for this many viewers, who come within three seconds, and twenty
     /// seconds long. The server's upload shrinks with the audience, to the stream twice at least.
     pub fn shortened(&self, clients: usize) -> StreamScenario {
         let mut scenario = self.scenario.clone();

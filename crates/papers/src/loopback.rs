@@ -31,7 +31,7 @@ pub enum Course {
     /// 20 MB over three of eight relays for each packet, 4 MB/s each; relays, receiver and sender are
     /// processes, and nothing is between them but the loopback interface.
     Processes {
-        /// So many relays are killed (SIGKILL) after a second.
+        /// This many relays are killed (SIGKILL) after a second.
         killed: usize,
     },
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use anabranch_lab::parallel::Progress;
 use anabranch_papers::validate::curves;
 
-/// A point in so many is kept: every second.
+/// A point in this many is kept: every second.
 const KEPT: usize = 16;
 
 #[test]

@@ -189,7 +189,7 @@ impl Courier {
         Wake::at(self.pacer.release(), now).and(self.sender.wake(now))
     }
 
-    /// So many paths take each relay once, the last perhaps fewer new ones.
+    /// This many paths take each relay once, the last perhaps fewer new ones.
     pub fn disjoint_paths(&self) -> usize {
         (self.addresses.len() - 1).div_ceil(self.sender.relays())
     }

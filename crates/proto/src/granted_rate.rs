@@ -52,7 +52,7 @@ const MOST_FALL: f64 = 0.25;
 const SHORTEST: f64 = 0.01;
 const LONGEST: f64 = 2.0;
 
-/// An interval holds the time of so many full packets at the limit, or a packet more or less would
+/// An interval holds the time of this many full packets at the limit, or a packet more or less would
 /// be read as a change of load.
 const PACKETS: f64 = 10.0;
 
@@ -67,7 +67,7 @@ const ROUND_TRIP: (f64, f64) = (0.001, 2.0);
 /// who have had an ACK state theirs.
 const UNSTATED: f64 = 0.5;
 
-/// A statement counts as at most so many times the smoothed one, and as no less than this part of
+/// A statement counts as at most this many times the smoothed one, and as no less than this part of
 /// it: one that lies counts as little more than one that tells the truth.
 const WINSOR: f64 = 4.0;
 
@@ -103,7 +103,7 @@ const MOST_GROWTH: f64 = 2.0;
 /// 1.0 % were refused in the first two minutes with round trips of 1.6 s.
 const GROWTH_BEYOND: f64 = 1.1;
 
-/// After a pause of so many intervals, who sends next need not be who sent before.
+/// After a pause of this many intervals, who sends next need not be who sent before.
 const PAUSE: f64 = 8.0;
 
 /// No grant is below this, in bytes a second: nobody could ever try the relay again.

@@ -5,7 +5,7 @@
 //!   1 offer         length 8, block size 2, BLAKE3 hash 32, name: the rest, UTF-8
 //!   2 block         index 4, bytes: the rest
 //!   3 finish        -
-//!   4 bye           -
+//!   4 close         -
 //!   5 filler        anything: load without a file
 //! to the sender:    proof 8, code 1, text: the rest, UTF-8
 //! ```
@@ -29,7 +29,7 @@ pub const MAX_TEXT: usize = 240;
 
 /// The longest text in bytes that tells which blocks a receiver has from before: with a tag and the
 /// header of an answer over 8 IPv6 relays it fits 1200 bytes, which every path of IPv6 carries.
-pub const MAX_TOLD: usize = 880;
+pub const MAX_BLOCK_RANGES: usize = 880;
 
 /// A file name that is safe in any folder and on any terminal: no path, nothing hidden, nothing that
 /// is not [printable](crate::printable), no reserved characters, never empty.
@@ -115,7 +115,7 @@ pub enum Message<'a> {
     /// All has been sent: is it whole?
     Finish,
     /// The session is over, whatever its state.
-    Bye,
+    Close,
     /// Load without a file.
     Filler,
 }
@@ -139,7 +139,7 @@ impl<'a> Message<'a> {
                 out.extend_from_slice(bytes);
             }
             Message::Finish => out.push(3),
-            Message::Bye => out.push(4),
+            Message::Close => out.push(4),
             Message::Filler => out.push(5),
         }
     }
@@ -166,7 +166,7 @@ impl<'a> Message<'a> {
                 Message::Block { index: u32::from_be_bytes(index), bytes }
             }
             3 => Message::Finish,
-            4 => Message::Bye,
+            4 => Message::Close,
             5 => Message::Filler,
             _ => return Err(DecodeError::Malformed("unknown message")),
         };
@@ -210,7 +210,7 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// Replaces what is in `out` by the bytes of this report; a long text is cut.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let most = if let Code::Accepted | Code::Incomplete = self.code { MAX_TOLD } else { MAX_TEXT };
+        let most = if let Code::Accepted | Code::Incomplete = self.code { MAX_BLOCK_RANGES } else { MAX_TEXT };
         let mut end = self.text.len().min(most);
         while !self.text.is_char_boundary(end) {
             end -= 1;
@@ -259,7 +259,7 @@ mod tests {
         ) {
             let offer = Offer { name: FileName::sanitised(&name), length, block, hash };
             let block = Message::Block { index, bytes: &bytes };
-            for message in [Message::Offer(offer), block, Message::Finish, Message::Bye, Message::Filler] {
+            for message in [Message::Offer(offer), block, Message::Finish, Message::Close, Message::Filler] {
                 let mut out = Vec::new();
                 message.encode(proof, &mut out);
                 prop_assert_eq!(Message::decode(&out), Ok((proof, message)));
@@ -329,7 +329,7 @@ mod tests {
         Report { proof: 3, code: Code::Failed, text: &text }.encode(&mut out);
         let report = Report::decode(&out).unwrap();
         assert_eq!((report.proof, report.code, report.text.len()), (3, Code::Failed, MAX_TEXT));
-        let told = "1".repeat(MAX_TOLD);
+        let told = "1".repeat(MAX_BLOCK_RANGES);
         Report { proof: 3, code: Code::Accepted, text: &told }.encode(&mut out);
         assert_eq!(Report::decode(&out).unwrap().text, told);
     }

@@ -169,7 +169,7 @@ pub trait Telling: Copy + Default + Debug + PartialEq + Send {
     /// told.
     fn one_way_nanos(&self, sent_at: Time) -> Option<i64>;
 
-    /// What each of so many relays stamped; empty if there is no room for stamps.
+    /// What each of this many relays stamped; empty if there is no room for stamps.
     fn stamps(&self, relays: usize) -> &[Stamp];
 }
 

@@ -498,7 +498,7 @@ impl PathSender {
         &self.rtts
     }
 
-    /// What each remembered packet over so many relays takes of memory.
+    /// What each remembered packet over this many relays takes of memory.
     pub fn remembered_bytes(relays: usize) -> usize {
         size_of::<Remembered>() + relays * size_of::<PackedHop>() + size_of::<Deadline>()
     }

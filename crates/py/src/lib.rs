@@ -19,6 +19,8 @@ mod page;
 #[cfg(feature = "module")]
 mod policy;
 #[cfg(feature = "module")]
+mod policy_files;
+#[cfg(feature = "module")]
 mod runs;
 #[cfg(feature = "module")]
 mod senders;
@@ -43,6 +45,8 @@ mod _native {
     use crate::page::write_page;
     #[pymodule_export]
     use crate::policy::{Memory, Policy};
+    #[pymodule_export]
+    use crate::policy_files::{load_policy, save_policy};
     #[pymodule_export]
     use crate::runs::{controllers, run};
     #[pymodule_export]

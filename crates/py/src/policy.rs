@@ -1,32 +1,14 @@
-//! A policy whose weights come as arrays, or from files.
+//! A policy whose weights come as arrays.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anabranch_env::policy::{Activation, Cell, Layer, Policy as Network, Scratch};
-use anabranch_env::policy_file::{FileError, Purpose, Saved};
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::arrays::Wanted;
-use crate::environments::Environments;
 use crate::errors;
-
-fn file_error(error: FileError) -> PyErr {
-    match &error {
-        // Python has a class for each kind.
-        FileError::Unreadable { source, .. } => std::io::Error::new(source.kind(), error.to_string()).into(),
-        _ => errors::value(error),
-    }
-}
-
-/// Whether a network, and what it is for, are for these environments.
-fn check(network: &Network, purpose: &Purpose, environments: &Environments) -> PyResult<()> {
-    let (spec, hosts) = (environments.spec(), environments.hosts());
-    purpose.check(&spec.sight()).map_err(errors::value)?;
-    network.reading(hosts, spec.features.len(), spec.history).map(|_| ()).map_err(errors::value)
-}
 
 /// What a policy with memory remembers of one course of observations.
 #[pyclass(frozen, module = "anabranch._native")]
@@ -133,7 +115,7 @@ impl Policy {
         self.0.cell().is_some()
     }
 
-    /// The rates for an observation of so many hosts with so many features; one that remembers goes on from what `memory`
+    /// The rates for an observation of this many hosts with this many features; one that remembers goes on from what `memory`
     /// was shown.
     fn rates(
         &self,
@@ -153,27 +135,5 @@ impl Policy {
         let mut scratch = memory.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.rates(reading, observation, &mut scratch, rates);
         Ok(())
-    }
-
-    /// Writes it as a policy for these environments: `path`, which ends in .safetensors, and a JSON file beside it.
-    /// `trained` is JSON on how it came to be.
-    fn save(&self, path: PathBuf, environments: &Environments, trained: &str) -> PyResult<()> {
-        let purpose = Purpose::of(&environments.spec().sight());
-        check(&self.0, &purpose, environments)?;
-        let trained = serde_json::from_str(trained).map_err(errors::value)?;
-        Saved { policy: self.0.clone(), purpose, trained }.save(&path).map_err(file_error)
-    }
-
-    /// Reads one, and refuses it if it is not for these environments: the policy, and as JSON what it is for and how it
-    /// came to be.
-    #[staticmethod]
-    #[pyo3(signature = (path, environments=None))]
-    fn load(path: PathBuf, environments: Option<&Environments>) -> PyResult<(Policy, String, String)> {
-        let Saved { policy, purpose, trained } = Saved::load(&path).map_err(file_error)?;
-        if let Some(environments) = environments {
-            check(&policy, &purpose, environments)?;
-        }
-        let purpose = serde_json::to_string(&purpose).map_err(errors::value)?;
-        Ok((Policy(policy), purpose, trained.to_string()))
     }
 }

@@ -51,7 +51,7 @@ pub struct Room<'a, 'py> {
 }
 
 impl<S: Steps> Stepping<S> {
-    /// Those of the vector, on so many threads.
+    /// Those of the vector, on this many threads.
     pub fn new(vector: Vector<S>, threads: usize) -> Stepping<S> {
         let first = &vector.sessions()[0];
         Stepping {

@@ -31,7 +31,7 @@ pub const CONNECTIONS_OF_ONE: usize = 2 * MAILBOXES_OF_ONE;
 /// of files answers.
 pub const HANDSHAKES_PER_SECOND: u32 = 200;
 
-/// Of them, of one source's address: whoever tries numbers one after the other tries so many.
+/// Of them, of one source's address: whoever tries numbers one after the other tries this many.
 pub const HANDSHAKES_PER_SECOND_OF_ONE: u32 = HANDSHAKES_PER_SECOND / 50;
 
 /// Datagrams that are handed over to QUIC in a second, whoever sends them; each costs some 10 µs, so

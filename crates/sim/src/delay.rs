@@ -41,7 +41,7 @@ pub struct Delays {
     source: Source,
 }
 
-/// No normal factor is further below 1 than so many standard deviations: one draw in 8e11 would be,
+/// No normal factor is further below 1 than this many standard deviations: one draw in 8e11 would be,
 /// and is drawn again. Delays then have a least value, unless they vary by more than a seventh.
 const MOST_DEVIATIONS: f64 = 7.0;
 

@@ -18,9 +18,9 @@ const MAX_BUCKETS: usize = 1 << 18;
 
 /// Buckets become narrower above this mean number of events in those that are used...
 const CROWDED: u64 = 24;
-/// ...until about so many are left in each.
+/// ...until about this many are left in each.
 const COMFORTABLE: u64 = 8;
-/// The ring covers too little when more than one in so many insertions lies beyond it.
+/// The ring covers too little when more than one in this many insertions lies beyond it.
 const FAR_SHARE: u64 = 8;
 
 /// The shape of the ring is reconsidered after this many events at the earliest.
@@ -31,7 +31,7 @@ const MIN_SHIFT: u32 = 10;
 /// The widest bucket: 2^31 ns, about two seconds.
 const MAX_SHIFT: u32 = 31;
 
-/// Buckets of at most so many events are sorted by rank.
+/// Buckets of at most this many events are sorted by rank.
 const RANKED: usize = 1 << RANKED_BITS;
 const RANKED_BITS: u32 = 5;
 /// Up to this bucket width, a time within a bucket and a rank fit into 31 bits.
@@ -363,7 +363,7 @@ impl<E: Copy> EventQueue<E> {
         self.reviewed_at = self.taken;
         self.buckets_used = 0;
         self.far_insertions = 0;
-        // Filing all anew costs as much as so many events: not before they have passed.
+        // Filing all anew costs as much as this many events: not before they have passed.
         self.review_after = REVIEW.max(self.len() as u64);
         let (shift, buckets) = if mean > CROWDED {
             // As narrow as it takes, and as many more of them to cover the same span.

@@ -191,7 +191,7 @@ impl<P: Addressed, const PARTED: bool> Pairs<P, PARTED> {
         }
     }
 
-    /// The same in so many parts of as many nodes each, the last of fewer. The nodes of one part
+    /// The same in this many parts of as many nodes each, the last of fewer. The nodes of one part
     /// join it in their order, behind those of the parts before.
     ///
     /// # Panics

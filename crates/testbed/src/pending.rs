@@ -13,7 +13,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// So many of them were written.
+    /// This many of them were written.
     pub fn took(&mut self, bytes: u64) {
         if self.bytes != u64::MAX {
             self.bytes -= bytes;

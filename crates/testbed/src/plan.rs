@@ -15,8 +15,7 @@ use anabranch_sim::network::{LinkId, NetworkBuilder};
 
 use super::failure::TestbedFailure;
 use super::lengths::{HEADER, UDP_HEADERS, quic_packet};
-use super::steering::CrossBytes;
-use super::watch::{Counted, CrossSources, Watched, Watcher};
+use super::watch::{Counted, CrossBytes, CrossSources, Watched, Watcher};
 
 /// The least that a path of QUIC carries in a packet of UDP (RFC 9000, 14).
 const LEAST_QUIC: i32 = 1200;

@@ -30,8 +30,8 @@ use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::Varying;
 
 use super::failure::TestbedFailure;
+use super::lengths::share;
 use super::plan::Plan;
-use super::steering::share;
 use super::{Emulated, run_with};
 
 /// How often senders look at their leases and tell what they do.

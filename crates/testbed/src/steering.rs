@@ -1,25 +1,22 @@
 //! A scenario's coordinator beside real packets: it learns from the emulator what cross traffic
 //! has arrived, and senders ask it for their bounds.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::coordinator::Coordinator;
-use anabranch_scenario::flows::Stack;
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::{Course, Varying};
 
-use super::lengths::quic_packet;
+use super::lengths::share;
 use super::plan::Plan;
 use super::service::{self, Service};
 use super::ticks::Ticks;
-
-/// Bytes of cross traffic that have arrived, as the emulator's thread counts them.
-pub type CrossBytes = Arc<AtomicU64>;
+use super::watch::CrossBytes;
 
 /// Who steers a run's flows.
 #[derive(Debug)]
@@ -62,17 +59,6 @@ impl<'a> Steered<'a> {
             Steered::ByService(service) => service.bounds(now, flow, min_rtt),
         }
     }
-}
-
-/// The share of a full packet on the link that a flow's window counts.
-pub fn share(scenario: &FlowScenario, flow: usize) -> f64 {
-    let packets = &scenario.packets;
-    let counted = match scenario.flows[flow].stack {
-        // QUIC counts its packets with their headers.
-        Stack::Quic => u64::from(quic_packet(packets)),
-        Stack::Ours | Stack::Kernel(_) => packets.data.get(),
-    };
-    counted as f64 / (packets.data + packets.header).get() as f64
 }
 
 /// The scenario's coordinator at work.
@@ -135,6 +121,8 @@ impl<'a> ByRule<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use anabranch_control::units::Bytes;
     use anabranch_scenario::file::parse_flows;
 

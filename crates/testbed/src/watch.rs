@@ -13,7 +13,8 @@ use anabranch_proto::flow::wire::{self, Body};
 use anabranch_scenario::flows::Stack;
 use anabranch_sim::network::{LinkId, Network, RouteId};
 
-use super::steering::CrossBytes;
+/// Bytes of cross traffic that have arrived, as the emulator's thread counts them.
+pub type CrossBytes = Arc<AtomicU64>;
 
 /// Between two looks at the queues where no series is taken.
 const LOOK: Duration = Duration::from_millis(100);
@@ -72,7 +73,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of so many flows.
+    /// Of this many flows.
     pub fn new(flows: usize) -> Counted {
         let zeros = || (0..flows).map(|_| AtomicU64::new(0)).collect();
         Counted { entered: zeros(), delivered: zeros() }

@@ -291,7 +291,7 @@ def command(algorithm: Any, arguments: list[str] | None) -> None:
     add_environment(command)
     command.add_argument("--rollout", type=int, default=settings.rollout, help="steps of each between two updates")
     command.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
-                         help="keep the policy after so many steps, too, as steps-N.safetensors")  # fmt: skip
+                         help="keep the policy after this many steps, too, as steps-N.safetensors")  # fmt: skip
     told = parsed(command, arguments, ("rollout",))
     for steps in told.keep:
         if not 1 <= steps <= told.steps:

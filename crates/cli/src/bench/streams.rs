@@ -14,10 +14,10 @@ use super::processor_time;
 use crate::failure::Failure;
 use crate::memory;
 
-/// Each viewer sends so many percent of the bitrate.
+/// Each viewer sends this many percent of the bitrate.
 const UPLOAD_PERCENT: u64 = 150;
 
-/// The server sends so many copies of the stream.
+/// The server sends this many copies of the stream.
 const COPIES: u64 = 10;
 
 /// Until all viewers have come, at most; half of a run that is shorter than twice that.

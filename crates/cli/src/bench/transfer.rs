@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Row {
-    /// Adds one of so many runs.
+    /// Adds one of this many runs.
     fn add(&mut self, measured: &Measured, length: usize, runs: f64) {
         let Measured { packets, refused, forwarded, .. } = *measured;
         for (mean, value) in [

@@ -28,7 +28,7 @@ enum Held {
     Not,
     /// As a part of the simulation's.
     Relative,
-    /// As points of per cent, of which so many may lie between.
+    /// As points of per cent, of which this many may lie between.
     Points(f64),
 }
 

@@ -37,7 +37,7 @@ const LIMIT: Rate = Rate::from_bytes_per_sec(60_000);
 const RECEIVER: usize = PEERS;
 const SENDER: usize = PEERS + 1;
 
-/// The best so many seconds in a row are shown.
+/// The best this many seconds in a row are shown.
 const BEST: usize = 10;
 
 /// Sends the file and prints what was measured.

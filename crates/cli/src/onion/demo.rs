@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Everything is over by then.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// Between two pages that are fetched to be looked at, of which every so many is the large file.
+/// Between two pages that are fetched to be looked at, of which every this many is the large file.
 const PAUSE: Duration = Duration::from_millis(500);
 const EACH_LARGE: u32 = 20;
 

@@ -20,7 +20,7 @@ use crate::key::IdentityArg;
 use crate::network::{self, PacingArg};
 use crate::relays::{self, RelaysArg};
 
-/// Relays for each packet, if so many are known and nothing else is said.
+/// Relays for each packet, if this many are known and nothing else is said.
 const HOPS: usize = 3;
 
 /// Arguments of `send`.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_gateway::overview::{Event, EventKind, MOST_EVENTS};
-use anabranch_net::stream::node::NodeEvent;
+use anabranch_net::stream::NodeEvent;
 use anabranch_proto::stream::overlay::{Happened, Happening};
 use anabranch_proto::stream::tracker::Refusal;
 

@@ -47,7 +47,7 @@ pub struct LineUpload {
     pub by_kind: SentByKind,
 }
 
-/// One of so many packets is told of.
+/// One of this many packets is told of.
 pub const EACH: u64 = 10;
 
 /// Now, in seconds since 1970.

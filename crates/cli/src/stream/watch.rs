@@ -8,9 +8,10 @@ use anabranch_control::flow::registry::Entry;
 use anabranch_control::units::Rate;
 use anabranch_gateway::outlet::Outlet;
 use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::stream::events::NodeEvent;
 use anabranch_net::stream::liar::Lie;
 use anabranch_net::stream::link::Link;
-use anabranch_net::stream::node::{self, NodeEvent, StreamNode, WatchOptions};
+use anabranch_net::stream::node::{self, StreamNode, WatchOptions};
 use tokio::sync::mpsc;
 
 use super::events::Events;

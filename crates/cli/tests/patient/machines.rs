@@ -183,7 +183,7 @@ fn spaces() -> Option<[Namespace; 2]> {
     }
 }
 
-/// A file for a receiver behind a NAT, each packet over one of so many relays that are not: how many
+/// A file for a receiver behind a NAT, each packet over one of this many relays that are not: how many
 /// of them reached it.
 fn through_nat(mapping: Mapping, relays: usize) -> Option<usize> {
     let [behind, before] = spaces()?;

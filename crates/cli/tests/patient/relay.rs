@@ -104,7 +104,7 @@ fn a_flooder_takes_nothing_from_those_who_keep_to_their_share() {
         }
         arrived = counting.join().unwrap();
     });
-    // Each honest one has sent so many.
+    // Each honest one has sent this many.
     assert!(sent > 300, "this machine is too busy: {sent}");
     assert!(arrived[..HONEST].iter().all(|&count| 5 * count >= 4 * sent), "{arrived:?} of {sent}");
     assert!(arrived[HONEST] <= 2 * sent, "{arrived:?} of {sent}");

@@ -89,7 +89,7 @@ impl Setting {
         }
     }
 
-    /// The file is there, and so many hidden ones beside it.
+    /// The file is there, and this many hidden ones beside it.
     fn check(mut self, hidden: usize) {
         let (code, out, err) = self.receiver.take().unwrap().end();
         assert_eq!(code, Some(0), "{out} {err}");

@@ -102,20 +102,17 @@ impl Bounded {
 
     /// Whether the bounds, and not the controller, kept another packet from being in flight
     /// when `feedback` came.
-    #[inline]
     fn held_back(&self, feedback: &Feedback<'_>) -> bool {
-        self.in_force && {
-            let wanted = self.controller.limits();
-            let allowed = self.window(wanted.window);
-            let lost = feedback.lost.iter().map(|lost| lost.sent.size).sum::<Bytes>();
-            let before = feedback.in_flight + feedback.acked_bytes + lost;
-            let packet = feedback.acked.last().map_or(Bytes::ZERO, |newest| newest.size);
-            let by_window = allowed < wanted.window && before + packet > allowed;
-            // A rate leaves part of the window unused; less than half of it is too little to let
-            // it grow (RFC 7661, 4.3).
-            let is_slowed = self.bounds.rate.is_some_and(|most| wanted.rate.is_none_or(|rate| rate > most));
-            by_window || (is_slowed && (before + packet) * 2 <= wanted.window)
-        }
+        let wanted = self.controller.limits();
+        let allowed = self.window(wanted.window);
+        let lost = feedback.lost.iter().map(|lost| lost.sent.size).sum::<Bytes>();
+        let before = feedback.in_flight + feedback.acked_bytes + lost;
+        let packet = feedback.acked.last().map_or(Bytes::ZERO, |newest| newest.size);
+        let by_window = allowed < wanted.window && before + packet > allowed;
+        // A rate leaves part of the window unused; less than half of it is too little to let
+        // it grow (RFC 7661, 4.3).
+        let is_slowed = self.bounds.rate.is_some_and(|most| wanted.rate.is_none_or(|rate| rate > most));
+        by_window || (is_slowed && (before + packet) * 2 <= wanted.window)
     }
 
     /// Ends a lease that has expired; whether one has.
@@ -133,7 +130,6 @@ impl Bounded {
     }
 
     /// Opens the window after a lease by what `feedback` acknowledges.
-    #[inline]
     fn open(&mut self, feedback: &Feedback<'_>) {
         if let Some(opening) = self.opening {
             let opened = opening + feedback.acked_bytes;
@@ -141,8 +137,54 @@ impl Bounded {
             self.note_force();
         }
     }
+
+    /// Feedback that came while something other than the controller decides.
+    ///
+    /// A window that a bound holds back is not used up, whatever the application has to
+    /// send, so it must not grow (RFC 9002, 7.8): else it would burst out once the bound is
+    /// lifted.
+    #[inline(never)]
+    fn on_feedback_in_force(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
+        // What was in flight left under the bounds, even if their lease expires now.
+        let app_limited = feedback.app_limited || self.held_back(feedback);
+        self.controller.on_feedback(now, &Feedback { app_limited, ..*feedback }, rng);
+        self.note_loss(feedback);
+        self.open(feedback);
+        self.end_lease(now);
+    }
+
+    #[inline]
+    fn note_loss(&mut self, feedback: &Feedback<'_>) {
+        self.untouched &=
+            feedback.lost.is_empty() && feedback.ecn_marked_packets == 0 && !feedback.persistent_congestion;
+    }
+
+    /// The controller's limits within what is in force. A pacing rate grows with the window, for
+    /// it would else hold back what the bounds allow. It does not fall with it: controllers
+    /// that pace take a window of about twice what their rate keeps in flight, and with its
+    /// share of the rate a smaller one would be left half empty.
+    #[inline(never)]
+    fn limits_in_force(&self) -> Limits {
+        let limits = self.controller.limits();
+        let window = self.window(limits.window);
+        let mut rate = limits.rate;
+        if window > limits.window && limits.window > Bytes::ZERO {
+            let scaled = |rate: Rate| {
+                let bits = u128::from(rate.bits_per_sec()) * u128::from(window.get()) / u128::from(limits.window.get());
+                Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX))
+            };
+            rate = rate.map(scaled);
+        }
+        if let Some(most) = self.bounds.rate {
+            // Not nothing: a flow that may not send would never learn when that ends.
+            rate = Some(rate.map_or(most, |rate| rate.min(most)).max(Rate::LOWEST));
+        }
+        Limits { window, rate, burst: limits.burst }
+    }
 }
 
+// What follows is asked for each packet, and most flows have no bounds: it stays small enough to be compiled into its
+// callers.
 impl FlowController for Bounded {
     #[inline]
     fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
@@ -150,23 +192,13 @@ impl FlowController for Bounded {
         self.controller.on_sent(now, to, packet, rng) || expired
     }
 
-    /// A window that a bound holds back is not used up, whatever the application has to
-    /// send, so it must not grow (RFC 9002, 7.8): else it would burst out once the bound is
-    /// lifted.
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
-        // What was in flight left under the bounds, even if their lease expires now.
-        if self.held_back(feedback) {
-            self.controller.on_feedback(now, &Feedback { app_limited: true, ..*feedback }, rng);
-        } else {
-            self.controller.on_feedback(now, feedback, rng);
-        }
-        self.untouched &=
-            feedback.lost.is_empty() && feedback.ecn_marked_packets == 0 && !feedback.persistent_congestion;
         if self.in_force {
-            self.open(feedback);
-            self.end_lease(now);
+            return self.on_feedback_in_force(now, feedback, rng);
         }
+        self.controller.on_feedback(now, feedback, rng);
+        self.note_loss(feedback);
     }
 
     fn set_ack_wait(&mut self, wait: Duration) {
@@ -197,30 +229,9 @@ impl FlowController for Bounded {
         }
     }
 
-    /// The controller's limits within the bounds. A pacing rate grows with the window, for it
-    /// would else hold back what the bounds allow. It does not fall with it: controllers
-    /// that pace take a window of about twice what their rate keeps in flight, and with its
-    /// share of the rate a smaller one would be left half empty.
     #[inline]
     fn limits(&self) -> Limits {
-        let limits = self.controller.limits();
-        if !self.in_force {
-            return limits;
-        }
-        let window = self.window(limits.window);
-        let mut rate = limits.rate;
-        if window > limits.window && limits.window > Bytes::ZERO {
-            let scaled = |rate: Rate| {
-                let bits = u128::from(rate.bits_per_sec()) * u128::from(window.get()) / u128::from(limits.window.get());
-                Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX))
-            };
-            rate = rate.map(scaled);
-        }
-        if let Some(most) = self.bounds.rate {
-            // Not nothing: a flow that may not send would never learn when that ends.
-            rate = Some(rate.map_or(most, |rate| rate.min(most)).max(Rate::LOWEST));
-        }
-        Limits { window, rate, burst: limits.burst }
+        if self.in_force { self.limits_in_force() } else { self.controller.limits() }
     }
 
     fn note(&self) -> Option<String> {

@@ -13,7 +13,7 @@ use crate::wake::Wake;
 const BURST: f64 = 1.0;
 const BURST_SECONDS: f64 = 0.001;
 
-/// However much goes to a node, it is asked to relay again after so many intervals of its rate, and
+/// However much goes to a node, it is asked to relay again after this many intervals of its rate, and
 /// the first time at once, or nobody would learn what it could: at the start, most nodes get more than
 /// their first rate.
 const LONGEST_REST: f64 = 8.0;

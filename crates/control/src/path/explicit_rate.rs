@@ -11,7 +11,7 @@
 //! - **Who does not keep its word.** A relay that loses more than a fifth of the packets, and more
 //!   than twice what half of the relays lose (`losses.rs`), drops them on purpose or grants what it
 //!   has not; a quarter of that is enough while it is sent less than two thirds of what it grants. So
-//!   does one over which nothing has ever come, once so many packets over it were lost, though the
+//!   does one over which nothing has ever come, once this many packets over it were lost, though the
 //!   other nodes of their paths are known to pass packets on, that this would be chance in one case of
 //!   10⁵: a sequential test [Wald 1945], of a relay that drops everything against one that loses what
 //!   half of the relays lose. It is set aside, first for ten seconds, then for twice as long each time,
@@ -67,10 +67,10 @@ const LEAST_GRANT: f64 = 1.0 / 60.0;
 /// A stamp that differs by more than this factor from the one before needs another one.
 const CREDIBLE: f32 = 4.0;
 
-/// After so many ACKs in a row without a stamp, a relay that has stamped counts as one that does not.
+/// After this many ACKs in a row without a stamp, a relay that has stamped counts as one that does not.
 const UNSTAMPED: u8 = 3;
 
-/// A relay is judged after so many outcomes, at the earliest.
+/// A relay is judged after this many outcomes, at the earliest.
 const JUDGED_AFTER: u32 = 10;
 
 /// The likelihood ratio, as a logarithm, at which a relay counts as one that drops everything: ln 10⁵.
@@ -406,7 +406,7 @@ mod tests {
 
     const SETUP: Setup = Setup { peers: 6, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
 
-    /// The controller, its clock, and relays that grant so many packets a second, lose a share, and
+    /// The controller, its clock, and relays that grant this many packets a second, lose a share, and
     /// may stamp nothing.
     struct Overlay {
         controller: Box<dyn PathController>,

@@ -14,7 +14,7 @@
 
 use super::{Outcome, Report, Slot};
 
-/// Weight of an outcome: a node's estimate forgets within so many of its own packets. With few, it
+/// Weight of an outcome: a node's estimate forgets within this many of its own packets. With few, it
 /// is noise; with many, a node that begins to drop is found late.
 const WEIGHT: f32 = 1.0 / 128.0;
 
@@ -121,7 +121,7 @@ mod tests {
     use crate::rng::Rng;
     use crate::rtt::{PairRtts, RttConfig};
 
-    /// The estimates of ten nodes that lose with these probabilities, after so many packets over
+    /// The estimates of ten nodes that lose with these probabilities, after this many packets over
     /// three of them to the last.
     fn learned(truth: &[f64; 10], packets: usize, seed: u64) -> Vec<f64> {
         let mut losses = Losses::new(10);

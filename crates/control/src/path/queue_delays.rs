@@ -38,10 +38,10 @@ const WANDERS: f32 = 0.02;
 const WANDERS_AT_START: f32 = 0.003;
 const SHARED_WANDERS: f32 = 0.01;
 
-/// γ: how much round trips scatter is learned from about so many of them.
+/// γ: how much round trips scatter is learned from about this many of them.
 const NOISE_WEIGHT: f32 = 1.0 / 64.0;
 
-/// An error counts as no more than so many deviations, for jitter has long tails [Huber 1964].
+/// An error counts as no more than this many deviations, for jitter has long tails [Huber 1964].
 const MOST_DEVIATIONS: f32 = 3.0;
 
 /// The part of a wait below none by which what stays is lowered, with each packet.
@@ -51,7 +51,7 @@ const LOWERED: f32 = 0.1;
 const LONGEST: f32 = 120.0;
 const SHORTEST: f32 = 1e-5;
 
-/// Of so many pairs each has a place of its own; of more, some share one.
+/// Of this many pairs each has a place of its own; of more, some share one.
 const MOST_PAIRS: usize = 1 << 17;
 
 /// An estimate in seconds, and its variance; below zero before the first packet.

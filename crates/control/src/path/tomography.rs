@@ -95,20 +95,20 @@ const RESTORING: f64 = 0.226;
 /// By what power of the rate the wait that is aimed at falls.
 const YIELDS: f64 = 0.25;
 
-/// Nothing waits if it is less than this share of what is aimed at. The climb begins after so many round
+/// Nothing waits if it is less than this share of what is aimed at. The climb begins after this many round
 /// trips without, with this growth a round trip; growth doubles in two and has a limit.
 const SHORT: f64 = 0.25;
 const CLIMB_AFTER: f64 = 3.0;
 const CLIMB: f64 = 0.1;
 const FASTEST_CLIMB: f64 = 0.4;
 
-/// The climb ends at so many times the rate at which something waited.
+/// The climb ends at this many times the rate at which something waited.
 const HIGHEST_CLIMB: f64 = 4.0;
 
-/// Once something waits, the climb of so many round trips is undone: what has been sent since then.
+/// Once something waits, the climb of this many round trips is undone: what has been sent since then.
 const UNDONE: f64 = 1.5;
 
-/// A rate is no more than so many times what is used of it, if it grows; a start grows by 2 while one
+/// A rate is no more than this many times what is used of it, if it grows; a start grows by 2 while one
 /// round trip is under way and one is averaged over.
 const UNUSED: f64 = 4.0;
 
@@ -118,14 +118,14 @@ const RECENT: f32 = 1.0 / 16.0;
 const MUCH_LOST: f64 = 0.15;
 const BETWEEN_CUTS: f64 = 2.5;
 
-/// In so many round trips a wait beyond what is aimed at becomes part of the way.
+/// In this many round trips a wait beyond what is aimed at becomes part of the way.
 const RENEWED: f64 = 200.0;
 
-/// A wait of so many deviations is a queue if it lasts so many round trips, or one in what all share.
+/// A wait of this many deviations is a queue if it lasts this many round trips, or one in what all share.
 const CERTAIN: f64 = 4.0;
 const LASTS: f64 = 4.0;
 
-/// A loss that tells that packets are refused, once so many round trips have passed since the start.
+/// A loss that tells that packets are refused, once this many round trips have passed since the start.
 const REFUSED: f64 = 0.01;
 const SETTLED: f64 = 10.0;
 

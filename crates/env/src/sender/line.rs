@@ -17,14 +17,14 @@ const AGENT: usize = 0;
 /// What a sender hears.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Heard {
-    /// So many packets were acknowledged, with a round trip of so many seconds.
+    /// This many packets were acknowledged, with a round trip of this many seconds.
     Ack {
         /// Packets.
         packets: f64,
         /// Seconds.
         rtt: f64,
     },
-    /// So many packets are lost.
+    /// This many packets are lost.
     Lost(f64),
     /// Nothing more until the time that was given.
     Silence,
@@ -87,7 +87,7 @@ impl Line {
         Time::ZERO + self.scenario().length
     }
 
-    /// So many seconds from now, or the end.
+    /// This many seconds from now, or the end.
     pub fn after(&self, seconds: f64) -> Time {
         self.end().min(self.now() + Duration::from_secs_f64(seconds))
     }

@@ -39,7 +39,7 @@ pub enum Preset {
 pub enum Actions {
     /// A number in a range; what lies beyond counts as the nearest.
     Range(f32, f32),
-    /// One of so many, by its number from 0 on.
+    /// One of this many, by its number from 0 on.
     Choice(usize),
 }
 

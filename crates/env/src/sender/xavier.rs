@@ -98,7 +98,7 @@ impl Xavier {
         }
     }
 
-    /// So many of the oldest are not in flight any more; what their acknowledgement is worth.
+    /// This many of the oldest are not in flight any more; what their acknowledgement is worth.
     fn take(&mut self, mut packets: f64) -> (f64, f64) {
         let (mut delay, mut growth) = (0.0, 0.0);
         while packets > 1e-9 {

@@ -7,8 +7,8 @@ use std::net::TcpListener;
 
 use axum::Router;
 
+use crate::figures::{self, Front};
 use crate::server::{Gateway, StartError};
-use crate::told::{self, Front};
 pub use overview::{Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
 
 /// What there is, where no page was built in.
@@ -20,7 +20,7 @@ Anabranch: a coordinator of hosts\n\
 /metrics        figures for Prometheus\n";
 
 /// What the page of a coordinator serves.
-pub type Config = told::Config<Overview>;
+pub type Config = figures::Config<Overview>;
 
 /// Serves on `listener` until the gateway is dropped.
 ///
@@ -28,5 +28,5 @@ pub type Config = told::Config<Overview>;
 ///
 /// When the system has no room.
 pub fn start(listener: TcpListener, config: Config) -> Result<Gateway, StartError> {
-    told::start(listener, config, Front { page: "coordinator.html", paths: PATHS, more: Router::new() })
+    figures::start(listener, config, Front { page: "coordinator.html", paths: PATHS, more: Router::new() })
 }

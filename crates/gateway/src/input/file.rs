@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::feed::{Ending, Feed, Read as _};
 use super::reading::Reading;
 
-/// A file of which so many bytes have no clock has none: in a transport stream, it comes ten times a second.
+/// A file of which this many bytes have no clock has none: in a transport stream, it comes ten times a second.
 const WITHOUT_CLOCK: u64 = 8 << 20;
 
 /// Whoever reads the cuts may be so late and the file is still played on time; beyond, it goes on from there.

@@ -10,8 +10,8 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 
+use crate::figures::{self, Front};
 use crate::server::{Gateway, StartError};
-use crate::told::{self, Front};
 pub use overview::{
     Guard, Happening, HappeningKind, MOST_EVENTS, MOST_RELAYS, Network, Overview, Place, PlaceKind, Relay, RoundTrip,
     Settings, Streams, Traffic,
@@ -34,7 +34,7 @@ destination's: if somebody runs c of the n relays, a user with g guards enters b
 static TRADEOFF: &str = include_str!("../../../../docs/figures/onion-tradeoff.svg");
 
 /// What the page of a user serves.
-pub type Config = told::Config<Overview>;
+pub type Config = figures::Config<Overview>;
 
 /// Serves on `listener` until the gateway is dropped.
 ///
@@ -44,5 +44,5 @@ pub type Config = told::Config<Overview>;
 pub fn start(listener: TcpListener, config: Config) -> Result<Gateway, StartError> {
     let headers = [(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "no-cache")];
     let more = Router::new().route("/figures/onion-tradeoff.svg", get(async move || (headers, TRADEOFF)));
-    told::start(listener, config, Front { page: "onion.html", paths: PATHS, more })
+    figures::start(listener, config, Front { page: "onion.html", paths: PATHS, more })
 }

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::{OverviewRequest, State, answer, words};
 use crate::overview::Overview;
 
-/// Listeners get so many.
+/// Listeners get this many.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// An overview that is younger is given again.
@@ -106,7 +106,7 @@ fn overviews(state: Arc<State>, permit: OwnedSemaphorePermit) -> impl Stream<Ite
     })
 }
 
-/// Places for so many listeners.
+/// Places for this many listeners.
 pub fn listeners(most: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(most))
 }

@@ -24,7 +24,7 @@ use super::adversary::Adversary;
 use super::scores::{Scores, auc};
 use super::{seconds, theory};
 
-/// At so many instants of a run the adversary's ranking is looked at.
+/// At this many instants of a run the adversary's ranking is looked at.
 const LOOKS: usize = 12;
 
 /// Correlations are kept this far from 1, where `atanh` ends.
@@ -46,7 +46,7 @@ pub struct Found {
     pub exposed: f64,
     /// The same by 1 − (1 − p)^g.
     pub exposed_expected: f64,
-    /// The deviation of that for so many senders.
+    /// The deviation of that for this many senders.
     pub exposed_sigma: f64,
     /// The mean correlation of true pairs of which it sees both sides; none if there is none.
     pub correlation: Option<f64>,

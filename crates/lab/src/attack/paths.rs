@@ -13,7 +13,7 @@ use anabranch_scenario::onion::{Mode, OnionScenario};
 
 use super::network::{Network, WALL};
 
-/// After so many seconds a packet that has not come is lost.
+/// After this many seconds a packet that has not come is lost.
 const DEADLINE_S: f64 = 3.0;
 
 /// One sender's paths.

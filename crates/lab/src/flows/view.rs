@@ -50,7 +50,7 @@ struct CrossCourse {
 }
 
 impl CrossCourse {
-    /// A span of so many seconds in which it took `share` of the link.
+    /// A span of this many seconds in which it took `share` of the link.
     fn pass(&mut self, seconds: f64, share: f64) {
         let is_there = share > 0.0;
         if is_there != self.is_there {

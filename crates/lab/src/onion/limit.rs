@@ -46,7 +46,7 @@ impl Cells {
         Cells { data: plain - (PLAIN_HEADER + DATA_HEADER) as f64, block, blocks, report }
     }
 
-    /// Packets that relays pass for so many bytes down and up, over halves of `hops` relays.
+    /// Packets that relays pass for this many bytes down and up, over halves of `hops` relays.
     pub fn work(&self, down: f64, up: f64, hops: u64) -> f64 {
         let Cells { data, block, blocks, report } = *self;
         let from_service = (down + report * up / data) / data;

@@ -48,7 +48,7 @@ pub fn node(address: SocketAddr) -> Option<u32> {
 pub enum Wish {
     /// Bytes without end.
     Endless,
-    /// So many kilobytes, once; less than 2^16.
+    /// This many kilobytes, once; less than 2^16.
     Kilobytes(u16),
 }
 
@@ -146,7 +146,7 @@ pub enum OnionNode<C: Cryptography> {
     User(Box<Downloader<C>>),
 }
 
-/// After so many bytes what a stream says begins again: a prime, so that no packet's length divides it.
+/// After this many bytes what a stream says begins again: a prime, so that no packet's length divides it.
 const PERIOD: usize = 65_521;
 
 /// What every stream says, and as much of its beginning behind it as is read or written at a time: bytes from
@@ -158,7 +158,7 @@ pub(super) fn byte(offset: u64) -> u8 {
     ((offset % PERIOD as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// So many bytes of a stream from `offset` on, [`CHUNK`] at most.
+/// This many bytes of a stream from `offset` on, [`CHUNK`] at most.
 fn bytes_from(offset: u64, count: u64) -> &'static [u8] {
     &SAID[(offset % PERIOD as u64) as usize..][..count as usize]
 }

@@ -111,7 +111,7 @@ pub struct OnionMeasured {
 pub enum UserRates {
     /// All users' are alike.
     Alike(Rates),
-    /// A flow controller for each direction of each user, first at so many cells a second.
+    /// A flow controller for each direction of each user, first at this many cells a second.
     Flow(&'static anabranch_control::flow::registry::Entry, u32),
 }
 

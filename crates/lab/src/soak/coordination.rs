@@ -118,7 +118,7 @@ pub enum Trouble {
     AgentDies(u32),
     /// It is back.
     AgentReturns(u32),
-    /// A host has so many flows from now on.
+    /// A host has this many flows from now on.
     Flows(u32, u32),
     /// Others send so much over a link from now on.
     Other(usize, Rate),
@@ -610,7 +610,7 @@ mod tests {
     fn a_host_that_comes_while_it_fills_the_link_has_its_share_within_a_second() {
         let case = case(1);
         let mut stage = Stage::new(&case);
-        // So many flows of its own: alone, it takes all that the other leaves.
+        // This many flows of its own: alone, it takes all that the other leaves.
         stage.strike(&Trouble::AgentDies(2));
         stage.other[0] = Rate::from_bits_per_sec(5_600_000);
         let at = |seconds: f64| Time::from_secs_f64(seconds);

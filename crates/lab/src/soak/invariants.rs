@@ -26,7 +26,7 @@ pub enum Invariant {
     Limit,
     /// No machine waits for an instant that has passed.
     Timer,
-    /// Time goes on: so many events at most in a simulated second.
+    /// Time goes on: this many events at most in a simulated second.
     Progress,
     /// No machine panics.
     Panic,

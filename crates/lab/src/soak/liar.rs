@@ -46,7 +46,7 @@ const KEPT: usize = 16;
 /// the time from one to the next.
 const GREETINGS: usize = 40;
 
-/// Names what a liar sends as a source: no sender remembers so many packets.
+/// Names what a liar sends as a source: no sender remembers this many packets.
 const OWN: PacketId = PacketId { index: u32::MAX, generation: 0 };
 
 /// The longest body of garbage.
@@ -288,7 +288,7 @@ impl Liar {
                 0 => Message::Filler,
                 1 => Message::Finish,
                 2 => Message::Block { index: self.rng.bits() as u32 % 12, bytes: &[7; 100] },
-                3 => Message::Bye,
+                3 => Message::Close,
                 _ => Message::Offer(offer.clone()),
             };
             says.encode(self.rng.bits(), &mut message);

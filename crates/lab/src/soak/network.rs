@@ -24,11 +24,11 @@ pub enum FabricKind {
 /// What waits for a link, and when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Queue {
-    /// What comes when so many wait.
+    /// What comes when this many wait.
     Packets(u64),
     /// What would wait for longer.
     Time(Duration),
-    /// CoDel (RFC 8289) says, and what comes when so many wait.
+    /// CoDel (RFC 8289) says, and what comes when this many wait.
     Codel(u64),
 }
 
@@ -55,7 +55,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// Of a case with so many nodes; one in three has access links.
+    /// Of a case with this many nodes; one in three has access links.
     pub(super) fn draw(rng: &mut Rng, nodes: u32) -> Network {
         if !rng.chance(1.0 / 3.0) {
             return Network::Pairs;

@@ -6,7 +6,7 @@ use anabranch_control::time::Duration;
 const CLASS: Duration = Duration::from_millis(10);
 const CLASSES: usize = 1000;
 
-/// So many of them are told as one.
+/// This many of them are told as one.
 const TOGETHER: usize = 5;
 
 /// Delays of packets, in classes of ten milliseconds.
@@ -26,7 +26,7 @@ impl ReleaseDelays {
         self.0[((delay.as_nanos() / CLASS.as_nanos()) as usize).min(CLASSES)] += 1;
     }
 
-    /// How many packets took at most so many seconds, and more than those of the class before; in classes of 50 ms.
+    /// How many packets took at most this many seconds, and more than those of the class before; in classes of 50 ms.
     pub fn classes(&self) -> Vec<(f64, u64)> {
         let used = self.0.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
         let classes = (1..).zip(self.0[..used].chunks(TOGETHER));

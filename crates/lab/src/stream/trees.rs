@@ -14,7 +14,7 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Those of `tracker`, which has so many slices.
+    /// Those of `tracker`, which has this many slices.
     pub fn of<A: Copy + Eq>(tracker: &Tracker<A>, slices: usize) -> Trees {
         let mut viewers: Vec<(ClientId, NodeId)> =
             tracker.viewers().map(|viewer| (viewer.contact.client, viewer.node)).collect();

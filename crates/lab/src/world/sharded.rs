@@ -40,7 +40,7 @@ where
     W: Worker<M> + Send,
 {
     /// An empty world for `nodes` nodes, on the parts of one fabric, with a carrier, an observer and a
-    /// worker for each. It is stepped by so many threads, or as many as it has shards.
+    /// worker for each. It is stepped by this many threads, or as many as it has shards.
     ///
     /// # Panics
     ///

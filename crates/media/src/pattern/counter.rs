@@ -95,7 +95,7 @@ pub fn read(luma: &[u8], width: usize, height: usize) -> Option<Counter> {
     (u64::from(checksum(number)) == sum).then_some(counter)
 }
 
-/// The quarter in the middle of one of so many parts of a side.
+/// The quarter in the middle of one of this many parts of a side.
 fn middle(part: usize, parts: usize, pixels: usize) -> std::ops::Range<usize> {
     let first = (8 * part + 3) * pixels / (8 * parts);
     let end = (8 * part + 5) * pixels / (8 * parts);

@@ -68,7 +68,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// For pictures of that size, so many a second.
+    /// For pictures of that size, this many a second.
     pub fn new(width: usize, height: usize, frames_per_s: u32, level: u8) -> Encoder {
         let sequence = sequence_parameters(width, height, frames_per_s, level);
         Encoder { sequence, last: None, frame_number: 0, keyframes: 0 }

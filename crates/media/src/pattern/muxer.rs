@@ -32,7 +32,7 @@ const PES_LENGTH_FROM: usize = 8;
 /// Packets of the tables.
 pub const TABLES: u64 = 2;
 
-/// Clocks and times begin anew after so many of their ticks.
+/// Clocks and times begin anew after this many of their ticks.
 const WRAP: u64 = 1 << 33;
 
 /// When a packet leaves and a picture is to be shown.
@@ -44,7 +44,7 @@ pub struct Times {
     pub shown: u64,
 }
 
-/// Packets that a picture of so many bytes needs.
+/// Packets that a picture of this many bytes needs.
 pub fn packets_for(bytes: usize) -> u64 {
     1 + bytes.saturating_sub(FIRST_PAYLOAD).div_ceil(PAYLOAD) as u64
 }
@@ -82,7 +82,7 @@ impl Muxer {
         put(to, MAP_PID, &mut self.map, None, TsPayload::Pmt(map));
     }
 
-    /// A picture in so many packets, or as many as it needs.
+    /// A picture in this many packets, or as many as it needs.
     pub fn put_picture(&mut self, to: &mut Vec<u8>, mut unit: Vec<u8>, packets: u64, times: Times, is_keyframe: bool) {
         let packets = packets.max(packets_for(unit.len())) as usize;
         let free = FIRST_PAYLOAD + (packets - 1) * PAYLOAD - unit.len();

@@ -17,7 +17,7 @@ fn config(width: usize, height: usize, frames_per_s: u32, bits_per_s: u64) -> Pa
     PatternConfig { width, height, frames_per_s, keyframe_interval: frames_per_s, bits_per_s }
 }
 
-/// So many pictures, each sent when it is due.
+/// This many pictures, each sent when it is due.
 fn frames(config: PatternConfig, count: u32) -> Vec<Vec<u8>> {
     let mut pattern = Pattern::new(config).unwrap();
     (0..count).map(|frame| pattern.next_frame(NOW + frame * pattern.interval())).collect()

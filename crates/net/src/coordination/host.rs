@@ -41,7 +41,7 @@ const BUCKET: Duration = Duration::from_millis(1);
 /// Nor does one hold less: two packets of Ethernet.
 const LEAST_BUCKET: u64 = 3028;
 
-/// A rate that differs by less than one part in so many is left as it is: each change runs a program.
+/// A rate that differs by less than one part in this many is left as it is: each change runs a program.
 const SMALLEST_CHANGE: u64 = 100;
 
 /// No device is kept to less: connections that may hardly send at all end.

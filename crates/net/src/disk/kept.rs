@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps 10 of 20 bytes of the file `id`, so many seconds old.
+    /// Keeps 10 of 20 bytes of the file `id`, this many seconds old.
     fn keep(folder: &Path, id: u8, key: Option<u8>, age: u64) -> PathBuf {
         let owner = key.map_or(Owner::Anybody, |byte| Owner::Key(PublicKey([byte; 32])));
         let partial = Partial { id: PartialId([id; 16]), owner };

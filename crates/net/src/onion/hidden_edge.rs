@@ -102,7 +102,7 @@ pub struct HiddenSettings {
 /// What whoever runs it is told.
 #[derive(Debug)]
 pub enum HiddenNews<E> {
-    /// There is a list of relays, of this epoch, with so many relays.
+    /// There is a list of relays, of this epoch, with this many relays.
     Epoch {
         /// Which epoch.
         epoch: u64,

@@ -2,7 +2,7 @@
 //! what all must have alike.
 //!
 //! ```toml
-//! threshold = 2             # so many authorities must sign
+//! threshold = 2             # this many authorities must sign
 //! epoch_s = 3600            # relays have new keys, and the list of relays is made anew
 //! round_s = 60              # more than the authorities' clocks differ and a message takes
 //! packets_per_key = 64      # what a relay can link at most; 1 is slowest and links nothing

@@ -92,7 +92,7 @@ pub struct EdgeSettings {
 /// What the user is told.
 #[derive(Debug)]
 pub enum EdgeNews {
-    /// There is a list of relays, of this epoch, with so many relays, so many of them exits.
+    /// There is a list of relays, of this epoch, with this many relays, this many of them exits.
     Epoch {
         /// Which epoch.
         epoch: u64,

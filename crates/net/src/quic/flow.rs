@@ -33,7 +33,7 @@ use super::ledger::Ledger;
 /// The only receiver of a connection.
 const PEER: PeerId = PeerId(0);
 
-/// A packet that left so many percent of a round trip ago, before one that was acknowledged,
+/// A packet that left this many percent of a round trip ago, before one that was acknowledged,
 /// has been declared lost if it counted: RFC 9002 6.1.2 waits 9/8, of a round trip that the
 /// library measures more exactly.
 const SETTLED_AFTER_PERCENT: u64 = 125;

@@ -99,7 +99,7 @@ pub struct OutStream {
 }
 
 impl OutStream {
-    /// Lets QUIC hold so many bytes that are not acknowledged, those that wait included.
+    /// Lets QUIC hold this many bytes that are not acknowledged, those that wait included.
     pub fn set_room(&self, bytes: u64) {
         self.connection.set_send_window(bytes);
     }

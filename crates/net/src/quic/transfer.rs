@@ -197,7 +197,7 @@ async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, QuicError> {
 mod tests {
     use anabranch_proto::message::FileName;
     use anabranch_proto::transfer::Extents;
-    use anabranch_proto::transfer::told;
+    use anabranch_proto::transfer::block_ranges;
     use proptest::prelude::*;
 
     use super::*;
@@ -213,8 +213,8 @@ mod tests {
             let offer = Offer { name: FileName::sanitised("a"), length, block, hash: [0; 32] };
             let kept = kept.into_iter().map(|(start, more)| start.min(length)..(start + more).min(length));
             let extents: Extents = kept.collect();
-            let text = told::tell(&told::whole_blocks(&offer, &extents), room);
-            let read = told::read(&text, offer.blocks());
+            let text = block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), room);
+            let read = block_ranges::read(&text, offer.blocks());
             let wanted = missing(&offer, read.into_iter().map(|range| u64::from(range.start)..u64::from(range.end)));
             prop_assert!(wanted.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", wanted);
             for byte in 0..length {

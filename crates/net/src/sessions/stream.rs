@@ -41,7 +41,7 @@ impl Outbound {
         self.bytes.as_slices().0
     }
 
-    /// So many bytes of it were taken.
+    /// This many bytes of it were taken.
     pub fn take(&mut self, count: usize) {
         self.bytes.drain(..count);
         if self.bytes.is_empty() && self.bytes.capacity() > MOST_MESSAGE {

@@ -1,6 +1,7 @@
 //! Q-Stream on sockets: a stream's packets as bytes, its links, and peers that run.
 
 pub mod content;
+pub mod events;
 pub mod liar;
 pub mod link;
 pub mod node;
@@ -9,5 +10,6 @@ mod run;
 pub mod snapshot;
 mod tally;
 
-pub use node::{Input, InputError, NodeEvent, ServeOptions, StreamError, StreamNode, Video, WatchOptions};
+pub use events::{NodeEvent, Video};
+pub use node::{Input, InputError, ServeOptions, StreamError, StreamNode, WatchOptions};
 pub use snapshot::Snapshot;

@@ -26,16 +26,17 @@ use anabranch_control::units::Rate;
 use anabranch_proto::session::SessionConfig;
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
-use anabranch_proto::stream::message::{Mode, StreamInfo};
+use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::packet::{MAX_PACKET, MAX_SLICES};
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{Server, ServerConfig};
-use anabranch_proto::stream::tracker::{Refusal, TrackerConfig};
+use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
+use super::events::{NodeEvent, Peer, Video};
 use super::liar::{Lie, MaybeLiar};
 use super::link::{Link, LinkError};
 use super::run::{Flags, Running};
@@ -48,9 +49,6 @@ use crate::sessions::identity::PeerIdentity;
 use crate::setup::random_seed;
 use crate::udp::Socket;
 use crate::wait::Waker;
-
-/// What runs.
-pub(super) type Peer = QuicSessions<MaybeLiar>;
 
 /// Packets of video that wait to be sent at most: a second of 10 Mbit/s.
 const MOST_INPUT: usize = 1024;
@@ -200,64 +198,6 @@ impl WatchOptions {
             lie: None,
         }
     }
-}
-
-/// A packet of video.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Video {
-    /// Up to [`MAX_PACKET`] bytes: whole packets of a transport stream.
-    pub bytes: Arc<[u8]>,
-    /// Whether players can begin here.
-    pub is_entry_point: bool,
-}
-
-/// What an application is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeEvent {
-    /// At a viewer: the server has let it in.
-    Welcomed(StreamInfo),
-    /// At a viewer: the server has no room; it is asked again.
-    Overloaded,
-    /// At a viewer: the server is not reached, in words why; it is tried again.
-    Unreachable(String),
-    /// At a viewer: the next packet for players.
-    Packet {
-        /// Its number.
-        number: u64,
-        /// Its bytes.
-        bytes: Arc<[u8]>,
-    },
-    /// At a viewer: so many packets from this one on are missing here.
-    Gap {
-        /// The first of them.
-        number: u64,
-        /// How many.
-        packets: u64,
-    },
-    /// At a viewer: nothing comes of a slice; the client that should push it, or the server.
-    Silent {
-        /// Which.
-        slice: u8,
-        /// Who should push it.
-        parent: Option<u32>,
-    },
-    /// At a viewer: somebody has sent what is not the source's; its number, if it has one.
-    Forged(Option<u32>),
-    /// At the server: somebody watches.
-    Joined(u32),
-    /// At the server: somebody may not watch.
-    Refused(Refusal),
-    /// At the server: somebody watches no more.
-    Left {
-        /// Who.
-        client: u32,
-        /// Whether because nothing was heard of it.
-        was_silent: bool,
-    },
-    /// At the server: somebody has sent what is not the source's to most of its children, and may watch no more.
-    Excluded(u32),
-    /// At the server: there is not enough for all, and somebody passes nothing on; it may come back later.
-    LeftOut(u32),
 }
 
 /// Why video was not taken.

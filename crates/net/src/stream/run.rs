@@ -19,7 +19,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
-use super::node::{NodeEvent, Peer, Video};
+use super::events::{NodeEvent, Peer, Video};
 use super::outages::Outages;
 use super::snapshot::{Feed, Role, ServerFigures, Snapshot, State};
 use super::tally::Tally;

@@ -38,7 +38,7 @@ const RELAYS: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// It stops after so many datagrams.
+    /// It stops after this many datagrams.
     DiesAfter(u64),
     /// It drops this share.
     Drops(f64),

@@ -129,7 +129,7 @@ fn wait_for(events: &mut Receiver<NodeEvent>, what: &str, is_it: &mut dyn FnMut(
     }
 }
 
-/// Takes so many packets, or as many as gaps stand for: how many are missing.
+/// Takes this many packets, or as many as gaps stand for: how many are missing.
 #[track_caller]
 fn take(events: &mut Receiver<NodeEvent>, count: u64, next: &mut Option<u64>) -> u64 {
     let (mut taken, mut missing) = (0, 0);

@@ -21,7 +21,7 @@ use polyval::universal_hash::UniversalHash;
 pub(super) type Block = Array<u8, U16>;
 
 /// The keys J = (K_E, K_U) and S = (K, B) of one permutation, whose right part has at most `BLOCKS`
-/// blocks (a power of two up to 256): so many values the stream's counter keeps free.
+/// blocks (a power of two up to 256): this many values the stream's counter keeps free.
 pub(super) struct Uiv<const BLOCKS: usize> {
     block_key: Block,
     tweak_hash: Polyval,

@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::clock::{UnixTime, WallClock};
-use super::document::{DocumentHash, LONGEST_VALIDITY, SignedDocument};
+use super::document::{LONGEST_VALIDITY, SignedDocument};
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::known::{Known, KnownRelay};
 use super::merge::{Validity, merge};
@@ -29,7 +30,7 @@ use super::message::{Message, Refusal};
 use super::trust::{Trust, TrustError, signed_bytes};
 use super::vote::{EndorsedVote, Proof, Vote};
 
-/// A vote lists whom it has heard in so many epochs.
+/// A vote lists whom it has heard in this many epochs.
 const HEARD_WITHIN_EPOCHS: u64 = 2;
 
 /// What authorities agree on beforehand.
@@ -233,7 +234,7 @@ impl Authority {
         self.refused_votes
     }
 
-    /// Votes may be passed on for so many rounds, f + 1.
+    /// Votes may be passed on for this many rounds, f + 1.
     fn rounds(&self) -> u64 {
         self.trust.faulty() as u64 + 1
     }

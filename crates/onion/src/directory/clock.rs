@@ -19,7 +19,7 @@ impl UnixTime {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// So many seconds later.
+    /// This many seconds later.
     pub fn after(self, seconds: u64) -> UnixTime {
         UnixTime(self.0.saturating_add(seconds))
     }
@@ -55,7 +55,7 @@ impl WallClock {
         self.at_zero.saturating_add(now.as_nanos())
     }
 
-    /// When so many nanoseconds are on the wall; zero if that was before the machine began.
+    /// When this many nanoseconds are on the wall; zero if that was before the machine began.
     pub fn time(&self, nanos: u64) -> Time {
         Time::from_nanos(nanos.saturating_sub(self.at_zero))
     }

@@ -3,7 +3,6 @@
 //! Relays stand in the order of their identity keys, so that a place in the list names a relay for
 //! everybody alike, in packets too. Two documents are the same if and only if their hashes are.
 
-use core::fmt;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use thiserror::Error;
 
 use super::clock::{DAY, UnixTime};
 use super::descriptor::{Descriptor, DescriptorError};
+use super::hash::DocumentHash;
 use super::keys::{PublicKey, Signature};
 use super::network::Network;
 use super::trust::{MOST_AUTHORITIES, Trust};
@@ -31,23 +31,6 @@ pub const LONGEST_VALIDITY: u64 = 7 * DAY;
 
 /// Bytes of a document with its signatures, at most; longer ones are refused unread.
 pub const MOST_DOCUMENT: usize = 16 << 20;
-
-/// What tells a document from any other: BLAKE3 of its bytes.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DocumentHash(pub [u8; 32]);
-
-/// In 64 hexadecimal digits, so that users can compare what they have.
-impl fmt::Display for DocumentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for DocumentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// A relay in the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

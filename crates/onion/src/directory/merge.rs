@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 
 use super::clock::{DAY, UnixTime};
 use super::descriptor::SignedDescriptor;
-use super::document::{Document, DocumentHash, MOST_PER_FAMILY, MOST_PER_NETWORK, MOST_RELAYS, Member, count};
+use super::document::{Document, MOST_PER_FAMILY, MOST_PER_NETWORK, MOST_RELAYS, Member, count};
+use super::hash::DocumentHash;
 use super::keys::PublicKey;
 use super::network::Network;
 use super::trust::Trust;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::descriptor::SignedDescriptor;
-use super::document::{DocumentHash, SignedDocument};
+use super::document::SignedDocument;
+use super::hash::DocumentHash;
 use super::keys::{PublicKey, Signature};
 use super::vote::EndorsedVote;
 

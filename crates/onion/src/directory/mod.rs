@@ -17,6 +17,7 @@ pub mod authority;
 pub mod clock;
 pub mod descriptor;
 pub mod document;
+mod hash;
 pub mod keys;
 mod known;
 pub mod merge;
@@ -33,7 +34,8 @@ pub use clock::{UnixTime, WallClock};
 pub use descriptor::{
     Descriptor, DescriptorError, EpochKey, ExitPolicy, ExitRule, Family, Protocol, ServiceEntry, SignedDescriptor,
 };
-pub use document::{Document, DocumentError, DocumentHash, Member, SignedDocument};
+pub use document::{Document, DocumentError, Member, SignedDocument};
+pub use hash::DocumentHash;
 pub use keys::{Context, PublicKey, SecretKey, Signature};
 pub use message::Message;
 pub use network::Network;

@@ -2,7 +2,8 @@
 
 use super::clock::UnixTime;
 use super::descriptor::{Descriptor, EpochKey, ExitPolicy};
-use super::document::{Document, DocumentHash, Member, SignedDocument};
+use super::document::{Document, Member, SignedDocument};
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey};
 use super::trust::{Trust, signed_bytes};
 
@@ -28,7 +29,7 @@ pub fn descriptor(number: u16) -> Descriptor {
     }
 }
 
-/// A document of so many relays of equal weight, numbered from 0.
+/// A document of this many relays of equal weight, numbered from 0.
 pub fn document(epoch: u64, relays: usize) -> Document {
     let mut members: Vec<Member> = (0..relays as u16)
         .map(|number| {
@@ -47,7 +48,7 @@ pub fn document(epoch: u64, relays: usize) -> Document {
     }
 }
 
-/// So many authorities, by key, of which `threshold` must sign.
+/// This many authorities, by key, of which `threshold` must sign.
 pub fn authorities(count: u16, threshold: usize) -> (Vec<SecretKey>, Trust) {
     let mut keys: Vec<SecretKey> = (0..count).map(|number| key(1000 + number)).collect();
     keys.sort_by_key(SecretKey::public);

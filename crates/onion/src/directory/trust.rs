@@ -1,10 +1,10 @@
-//! Whom a user believes: so many of these authorities.
+//! Whom a user believes: this many of these authorities.
 
 use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use super::document::DocumentHash;
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, Signature};
 
 /// Authorities that there may be.

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::clock::UnixTime;
-use super::document::{Document, DocumentError, DocumentHash, SignedDocument};
+use super::document::{Document, DocumentError, SignedDocument};
+use super::hash::DocumentHash;
 use super::trust::Trust;
 
 /// How far a document's beginning may lie ahead of the user's clock, in seconds.

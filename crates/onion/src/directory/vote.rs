@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use super::clock::UnixTime;
 use super::descriptor::SignedDescriptor;
-use super::document::{DocumentHash, MOST_RELAYS};
+use super::document::MOST_RELAYS;
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::trust::{MOST_AUTHORITIES, Trust};
 

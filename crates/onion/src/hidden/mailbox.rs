@@ -8,7 +8,7 @@
 //!
 //! All is bounded, what is of two epochs together. Where there is no room, what is of the last epoch goes first. Nobody
 //! can take another's blocks or label; but a relay that is full of strangers' mailboxes or
-//! descriptors has no room, and an owner goes to another. The signatures that are checked have a budget, and so many
+//! descriptors has no room, and an owner goes to another. The signatures that are checked have a budget, and this many
 //! descriptors fit that it takes longer to push out one that is not renewed than receivers take to renew theirs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,4 +1,4 @@
-//! Processor time for set-ups, which cost an agreement each before anybody knows whether they are genuine: so many a
+//! Processor time for set-ups, which cost an agreement each before anybody knows whether they are genuine: this many a
 //! second, and in such an order that whoever floods a relay with them leaves the others theirs.
 //!
 //! Whom a relay can place, a member or a client that hangs on it, may take an eighth of the budget by itself whatever
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use anabranch_control::time::{Duration, Time};
 
-/// Of the budget, what one sender may take by itself is one part of so many.
+/// Of the budget, what one sender may take by itself is one part of this many.
 const SHARES: u64 = 8;
 
 /// Senders that are told apart; those of one place share.
@@ -58,7 +58,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// So many agreements a second, and so many at once after a pause.
+    /// This many agreements a second, and this many at once after a pause.
     pub fn new(per_s: u64, at_once: u64, [one, other]: [u64; 2]) -> Budget {
         Budget {
             each: Duration::SECOND / per_s.clamp(1, Duration::SECOND.as_nanos()),

@@ -13,7 +13,7 @@ use crate::crypto::{Cryptography, HopKey, OneTimeId};
 use crate::packet::{AHEAD, AHEAD_AT_FIRST, PacketsPerKey};
 use crate::relay::Limits;
 
-/// Ids are derived so many at once, for less work each.
+/// Ids are derived this many at once, for less work each.
 const STEP: u16 = 8;
 
 /// Keys that one call of [`Installed::forget_others`] looks at.

@@ -472,7 +472,7 @@ fn what_blocks_do_not_bring_back_is_given_up_and_never_opened() {
     let to = other.seal::<Real>(&mut datagram);
     net.carry(to, &mut datagram);
     assert_eq!(net.made.open(&mut net.user, &mut datagram).unwrap().block, second);
-    // Room for so many; the oldest goes.
+    // Room for this many; the oldest goes.
     let mut few = crate::reply::MadeBlocks::<Real>::new(3);
     let hops = net.hops(&[1, 2]);
     for _ in 0..50 {

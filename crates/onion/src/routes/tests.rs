@@ -208,7 +208,7 @@ fn a_new_epoch_keeps_what_was_learned_and_guards_their_places() {
     next.members.remove(5);
     routes.renew(&next, Choice::default(), Time::from_secs_f64(30.0)).unwrap();
     assert!(rate.is_some() && routes.rate(next.index_of(&worst).unwrap()) == rate);
-    // So many new ones that there is no room: it begins anew, and works.
+    // This many new ones that there is no room: it begins anew, and works.
     let other = document(3, 300);
     let open = routes.choose(Time::ZERO, request(Half::FromUser, &[]), &mut Rng::stream(1, "r")).unwrap();
     routes.renew(&other, Choice::default(), Time::from_secs_f64(60.0)).unwrap();

@@ -60,7 +60,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Where so many packets a second leave in all, as cover: the client's cells go by its ticks, at most that many,
+    /// Where this many packets a second leave in all, as cover: the client's cells go by its ticks, at most that many,
     /// and the service's come at that rate, always, since a rate that follows what it has to say would tell it.
     pub fn covered(packets_per_s: u32) -> Rates {
         use super::total_rate::{Constant, Stepped};

@@ -29,7 +29,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// No timeout is longer: RFC 6298 2.5 allows a maximum of 60 s or more.
 const LONGEST: Duration = Duration::from_millis(60_000);
 
-/// So many samples are kept to be looked at.
+/// This many samples are kept to be looked at.
 const RECENT: usize = 256;
 
 /// Mean and deviation in nanoseconds.

@@ -160,7 +160,7 @@ mod tests {
         FlowRate::new(entry, &toml::Table::new(), 100, 1).expect("its own parameters")
     }
 
-    /// A path of 50 ms that passes `capacity` cells a second; the rates of so many steps.
+    /// A path of 50 ms that passes `capacity` cells a second; the rates of this many steps.
     fn over_a_path(mut rate: FlowRate, capacity: f64, steps: usize) -> Vec<u32> {
         let elapsed = Duration::from_millis(200);
         (0..steps)

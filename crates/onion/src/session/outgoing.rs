@@ -104,7 +104,7 @@ impl Outgoing {
         self.base + self.buffer.len() as u64
     }
 
-    /// Whether something can leave while so many bytes of all streams may.
+    /// Whether something can leave while this many bytes of all streams may.
     pub fn has_work(&self, session_left: u64) -> bool {
         let has_fresh = session_left > 0 && self.next < self.limit.min(self.end());
         has_fresh || !self.lost.is_empty() || self.owes_end()
@@ -192,7 +192,7 @@ impl Outgoing {
         }
     }
 
-    /// So many bytes of the stream may be sent.
+    /// This many bytes of the stream may be sent.
     pub fn on_credit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }

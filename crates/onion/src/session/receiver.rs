@@ -14,7 +14,7 @@ use super::cell::{
     ACK_BITS, ACKED_FRAME, ARRIVAL, ARRIVALS_HEADER, Acked, Arrival, Frame, MAX_ARRIVALS, encode_arrivals,
 };
 
-/// So many cells make a report due.
+/// This many cells make a report due.
 pub const ACK_CELLS: usize = 16;
 
 /// After so long it is due anyway (RFC 9000 18.2's default of `max_ack_delay`), or after a [`SHARE`]th of a round trip.

@@ -38,7 +38,7 @@ pub enum StreamError {
 /// What reading gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
     /// Nothing yet.
     Pending,

@@ -102,7 +102,7 @@ pub struct Constant {
 }
 
 impl Constant {
-    /// So many cells a second, brought into the bounds of all rates.
+    /// This many cells a second, brought into the bounds of all rates.
     pub fn new(cells_per_s: u32) -> Constant {
         Constant { cells_per_s: cells_per_s.clamp(LEAST_RATE, MOST_RATE) }
     }

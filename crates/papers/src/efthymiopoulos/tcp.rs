@@ -26,7 +26,7 @@ const SETTLE_S: f64 = 5.0;
 /// The initial value is regained when so much of what is available is delivered...
 const REGAINED: f64 = 0.95;
 
-/// ...over so many rows: half a second.
+/// ...over this many rows: half a second.
 const REGAINED_ROWS: usize = 5;
 
 /// TCPs beside the paper's, where they are registered.

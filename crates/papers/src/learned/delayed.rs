@@ -31,7 +31,7 @@ const INTERVAL_MS: u64 = 100;
 /// Steps that late reports are late: a second.
 const LATE: usize = 10;
 
-/// What `ppo-late-told` sees of itself: what it told in so many steps.
+/// What `ppo-late-told` sees of itself: what it told in this many steps.
 const TOLD: usize = 12;
 
 /// The environment as somebody sees it.

@@ -20,7 +20,7 @@ pub const EVALUATION_SEED: u64 = 1 << 62;
 pub enum Actor {
     /// A network.
     Policy(Arc<Saved>),
-    /// One that divides what was left, as it was so many steps ago.
+    /// One that divides what was left, as it was this many steps ago.
     Rule {
         /// How old its words are.
         late: usize,

@@ -141,7 +141,7 @@ fn settled(episode: &Episode) -> Vec<usize> {
     (0..active.len()).map(|at| if is_settled(at) { active[at] } else { 0 }).collect()
 }
 
-/// What hosts were told, and carried, while so many of them were active and none had begun just before.
+/// What hosts were told, and carried, while this many of them were active and none had begun just before.
 struct Settled {
     /// Means over hosts and steps, and the mean deviation of what one host was told in an episode.
     told: f64,

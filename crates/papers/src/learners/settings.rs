@@ -4,7 +4,7 @@ use anabranch_control::time::Duration;
 use anabranch_scenario::overlay::{LimitKind, Misbehaviour, Overlay, Scenario};
 use anabranch_sim::delay::{DelayModel, JitterTail};
 
-/// What loss alone teaches is there after so many simulated seconds.
+/// What loss alone teaches is there after this many simulated seconds.
 pub const LONGEST_CLIMB_S: u64 = 600;
 
 /// One variation of the standard scenario.
@@ -50,7 +50,7 @@ fn peers(scenario: &mut Scenario, peers: usize) {
     scenario.overlay.known_peers = peers - 1;
 }
 
-/// Relays as the thesis has them: so many bytes in each second.
+/// Relays as the thesis has them: this many bytes in each second.
 pub fn windows(scenario: &mut Scenario) {
     scenario.overlay.limit_model = LimitKind::Window;
 }

@@ -87,7 +87,7 @@ pub struct Shown {
 /// `anabranch validate` leaves out as much...
 const START_UP_S: u64 = 20;
 
-/// ...but of a short run no more than one part of so many.
+/// ...but of a short run no more than one part of this many.
 const LONGEST_START_UP: u64 = 3;
 
 /// From when on a run of `seconds` is counted.

@@ -29,7 +29,7 @@ const SLICES: usize = 20;
 const SERVER_PLACES: usize = 100;
 const CLIENT_PLACES: usize = 25;
 
-/// A tree is looked at so often, and so many pairs of nodes then, as a server of ours does.
+/// A tree is looked at so often, and this many pairs of nodes then, as a server of ours does.
 const STEP: Duration = Duration::from_millis(50);
 const STEP_WORK: usize = 50_000;
 

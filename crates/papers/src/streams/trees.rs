@@ -34,7 +34,7 @@ const GOAL: f64 = 5.0;
 /// Sweeps in a row without a change after which there will be none: by then every node has had a turn.
 const QUIET: usize = 17;
 
-/// No book changes for so many sweeps.
+/// No book changes for this many sweeps.
 const MOST_SWEEPS: usize = 1000;
 
 /// Limits that just suffice, or nearly; the server's places first.

@@ -13,7 +13,7 @@ pub const LONGEST_LIFETIME: Duration = Duration::from_millis(10_000);
 /// (RFC 2205, 3.7), so that two directives in a row may be lost.
 const LEASE_QUARTERS: u64 = 21;
 
-/// Control takes no more than one part in so many of the rate that it governs, wherever it travels.
+/// Control takes no more than one part in this many of the rate that it governs, wherever it travels.
 const CONTROL_SHARE: u64 = 100;
 
 /// Directives and reports of a session that do not wait for a budget that bears them. What passed over a link is known for

@@ -16,12 +16,12 @@ use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 /// ended.
 const HASTE_QUARTERS: u64 = 1;
 
-/// Monitors report so many times as often as hosts. A host's rate changes when it is told, in the middle of a period
+/// Monitors report this many times as often as hosts. A host's rate changes when it is told, in the middle of a period
 /// of the monitor's, and counts between two reports are taken to have grown evenly: what others send would look
 /// larger and smaller in turn, and hosts be told less and more, for ever.
 const MONITORS_OFTENER: u64 = 4;
 
-/// Hosts that report seldom are waited for if they may send more than one part in so many of a link together.
+/// Hosts that report seldom are waited for if they may send more than one part in this many of a link together.
 const SELDOM_MATTERS: u64 = 20;
 
 /// How hosts share a link.

@@ -17,7 +17,7 @@
 use anabranch_control::flow::RoundTrip;
 use anabranch_control::time::Duration;
 
-/// The base is a mean over about so many packets: at some hundred a second, a second or two.
+/// The base is a mean over about this many packets: at some hundred a second, a second or two.
 const PACKETS: f64 = 256.0;
 
 /// The common path.

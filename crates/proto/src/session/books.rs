@@ -8,7 +8,6 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
 use super::dues::Dues;
-use super::flow_sessions::FlowSessions;
 use super::packet::{AckRequest, ConnectionId, Content, Packet};
 use super::stream::{Inbound, Outbound};
 use super::{Application, Closed, PeerKey, Remote, SessionId};
@@ -16,7 +15,13 @@ use crate::flow::acknowledger::{Acknowledger, asked_ack_delay};
 use crate::flow::answer::Piece;
 use crate::flow::shared_window::SharedWindow;
 use crate::flow::{AckForm, AckPolicy, LossRecovery, SenderConfig};
-use crate::machine::{Departure, Out};
+use crate::machine::Departure;
+
+/// Takes the packets that leave.
+pub(super) trait PacketOut<A: Application> {
+    /// `packet` leaves.
+    fn send(&mut self, departure: Departure<A::Address>, packet: &Packet<A::Message, A::Datagram>);
+}
 
 /// What is settled before a peer's first session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -403,7 +408,7 @@ impl<A: Application> Books<A> {
         slot: u32,
         (piece, size): (Piece, Bytes),
         content: Content<A::Message, A::Datagram>,
-        out: &mut impl Out<FlowSessions<A>>,
+        out: &mut impl PacketOut<A>,
     ) {
         let Books { window, slots, counters, config, .. } = self;
         let Some(session) = slots[slot as usize].session.as_mut() else { return };
@@ -425,7 +430,7 @@ impl<A: Application> Books<A> {
     }
 
     /// A packet leaves whatever the window says: lost data, new data, or a ping.
-    pub fn probe(&mut self, now: Time, slot: u32, out: &mut impl Out<FlowSessions<A>>) {
+    pub fn probe(&mut self, now: Time, slot: u32, out: &mut impl PacketOut<A>) {
         let Some(piece) = self.upcoming(slot) else { return self.ping(now, slot, out) };
         let content = self.take_content(slot, piece);
         self.counters.message_packets_sent += 1;
@@ -433,7 +438,7 @@ impl<A: Application> Books<A> {
     }
 
     /// Asks for an ACK.
-    pub fn ping(&mut self, now: Time, slot: u32, out: &mut impl Out<FlowSessions<A>>) {
+    pub fn ping(&mut self, now: Time, slot: u32, out: &mut impl PacketOut<A>) {
         self.transmit(now, slot, (Piece::NONE, PING_SIZE), Content::Ping, out);
     }
 
@@ -442,7 +447,7 @@ impl<A: Application> Books<A> {
         &mut self,
         to: (A::Address, ConnectionId),
         content: Content<A::Message, A::Datagram>,
-        out: &mut impl Out<FlowSessions<A>>,
+        out: &mut impl PacketOut<A>,
     ) {
         let packet = Packet { to: to.1, content, ..Packet::default() };
         out.send(Departure::now(to.0, packet.size()), &packet);
@@ -450,7 +455,7 @@ impl<A: Application> Books<A> {
 
     /// The ACK leaves that is due over the session in `slot`, if one is.
     #[inline]
-    pub fn acknowledge(&mut self, now: Time, slot: u32, out: &mut impl Out<FlowSessions<A>>) {
+    pub fn acknowledge(&mut self, now: Time, slot: u32, out: &mut impl PacketOut<A>) {
         let Some(session) = self.session_mut(slot).filter(|session| session.state == State::Open) else { return };
         let Some(ack) = session.acks.poll_ack(now) else { return };
         let packet = Packet { to: session.peer, ack: Some(ack), ..Packet::default() };

@@ -23,15 +23,14 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
-use super::books::{Books, SessionConfig, SessionCounters, State};
-use super::handshake::is_handshake;
+use super::books::{self, Books, SessionConfig, SessionCounters, State};
 use super::packet::{ConnectionId, Content, Messages, Packet};
 use super::stream::{Entry, Outbound};
 use super::{Application, Closed, PeerKey, SessionId, Sessions, WireLength};
 use crate::flow::Ack;
 use crate::flow::acknowledger::Arrived;
 use crate::flow::answer::Piece;
-use crate::machine::{Arrival, Machine, Out};
+use crate::machine::{Arrival, Departure, Machine, Out};
 
 /// Datagrams in a row over sessions on which none may leave, after which an application is asked for
 /// no more before the next call.
@@ -86,6 +85,13 @@ impl<A: Application, O: Out<FlowSessions<A>>> Sessions<A> for Acting<'_, A, O> {
 
     fn event(&mut self, event: A::Event) {
         self.out.event(event);
+    }
+}
+
+impl<A: Application, O: Out<FlowSessions<A>>> books::PacketOut<A> for O {
+    #[inline]
+    fn send(&mut self, departure: Departure<A::Address>, packet: &Packet<A::Message, A::Datagram>) {
+        Out::send(self, departure, packet);
     }
 }
 
@@ -477,7 +483,7 @@ impl<A: Application> Machine for FlowSessions<A> {
         packet: &mut Packet<A::Message, A::Datagram>,
         out: &mut impl Out<Self>,
     ) {
-        if is_handshake(packet) {
+        if packet.content.is_handshake() {
             match &packet.content {
                 Content::Hello(hello) => self.on_hello(now, arrival.from, **hello, out),
                 Content::Welcome(welcome) => self.on_welcome(now, arrival.from, packet.to, **welcome, out),

@@ -10,9 +10,9 @@
 use anabranch_control::flow::PeerId;
 use anabranch_control::time::{Duration, Time};
 
-use super::books::{Books, State};
+use super::books::{Books, PacketOut, State};
 use super::flow_sessions::FlowSessions;
-use super::packet::{ConnectionId, Content, Hello, Packet, Welcome};
+use super::packet::{ConnectionId, Content, Hello, Welcome};
 use super::{Application, Closed, PeerKey, Remote};
 use crate::flow::HANDSHAKE_TIMEOUT;
 use crate::machine::Out;
@@ -34,7 +34,7 @@ impl<A: Application> Books<A> {
     /// wait for its answer doubles (RFC 9002, 6.2.1).
     /// `answers` is the other end's attempt that has just come, if it is one that makes this one
     /// leave.
-    pub fn shake_hands(&mut self, now: Time, slot: u32, answers: Option<u32>, out: &mut impl Out<FlowSessions<A>>) {
+    pub fn shake_hands(&mut self, now: Time, slot: u32, answers: Option<u32>, out: &mut impl PacketOut<A>) {
         let (from, key) = (self.id(slot), self.key);
         let Some(session) = self.session_mut(slot) else { return };
         let is_first = session.attempt.wait == Duration::ZERO;
@@ -157,9 +157,4 @@ impl<A: Application> FlowSessions<A> {
         books.set_due(slot, due);
         books.get_in_line(slot);
     }
-}
-
-/// Whether a packet belongs to a handshake.
-pub(super) fn is_handshake<M, D>(packet: &Packet<M, D>) -> bool {
-    matches!(packet.content, Content::Hello(_) | Content::Welcome(_) | Content::Refusal | Content::Reset)
 }

@@ -88,6 +88,13 @@ pub(super) enum Content<M, D> {
     Reset,
 }
 
+impl<M, D> Content<M, D> {
+    /// Whether it belongs to a handshake.
+    pub fn is_handshake(&self) -> bool {
+        matches!(self, Content::Hello(_) | Content::Welcome(_) | Content::Refusal | Content::Reset)
+    }
+}
+
 /// A part of the stream that messages form.
 #[derive(Clone, Debug)]
 pub(super) struct Messages<M> {

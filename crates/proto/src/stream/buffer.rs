@@ -44,7 +44,7 @@ pub enum Inserted {
 pub enum Release<P> {
     /// This packet.
     Packet(PacketId, P),
-    /// So many packets from this one on did not come in time.
+    /// This many packets from this one on did not come in time.
     Skipped(PacketId, u64),
 }
 

@@ -11,26 +11,29 @@
 //! [`buffer`](super::buffer) what players get, [`feeds`](super::feeds) who pushes to this client,
 //! [`pushing`](super::pushing) to whom it pushes, [`uplink`](super::uplink) what leaves first.
 
+mod informing;
+mod reaching;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use self::reaching::Reaching;
 use super::buffer::{BufferConfig, Release};
 use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
 use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
 use super::gossip::Mean;
-use super::manifest_holes::ManifestHoles;
+use super::manifest_holes::{ManifestHoles, manifest_slice};
 use super::measured::Measured;
 use super::mesh::Mesh;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
 use super::overlay::{LOOKED_AT, OverlayView};
 use super::packet::{MAX_PACKET, MAX_SLICES, PacketId, SliceSet};
-use super::peers::Peers;
+use super::peers::{MOST_SESSIONS, Peers};
 use super::pushing::Pushing;
-use super::reaching::Reaching;
 use super::receiving::{Arrived, Receiving, Verdict};
 use super::reclaims::Reclaims;
 use super::serving::{Subscription, next_datagram, subscribe};
@@ -45,9 +48,6 @@ pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
 
 /// How often what is missing is sought.
 pub(super) const ROUND: Duration = Duration::from_millis(100);
-
-/// The most sessions of a client.
-pub const MOST_SESSIONS: usize = 512;
 
 /// Those who forge that are remembered; the oldest are forgotten for others.
 const MOST_FORGERS: usize = 64;
@@ -192,9 +192,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.watching.as_ref().map_or(Feed::None, |watching| watching.feeds.feed(slice))
     }
 
-    /// The packet after the last of `slice` that was pushed to it.
+    /// The packet after the last of `slice` that was pushed to it, be it by a parent that goes on until the next begins.
     pub fn pushed(&self, slice: u8) -> PacketId {
-        self.watching.as_ref().map_or(PacketId(0), |watching| watching.feeds.pushed(slice))
+        self.watching.as_ref().map_or(PacketId(0), |watching| watching.feeds.brought(slice))
     }
 
     /// How many children it pushes to, over all slices.
@@ -400,12 +400,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             sessions.event(ClientEvent::Release(release));
         }
     }
-}
-
-/// The slice down whose tree the manifest of `generation` goes: another each time, so that no parent that is
-/// gone keeps back more than one. Who misses one asks for it.
-pub fn manifest_slice(generation: u32, slices: u8) -> u8 {
-    (generation % u32::from(slices)) as u8
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {

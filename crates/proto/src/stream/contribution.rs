@@ -32,7 +32,7 @@ const SILENT_CHILDREN: usize = 2;
 const SILENCE_WINDOW: Duration = Duration::from_millis(1000);
 
 /// Who is suspect is asked whether it is there, and has this long to answer: two long round trips.
-const ANSWER: Duration = Duration::from_millis(500);
+pub(super) const ANSWER: Duration = Duration::from_millis(500);
 
 /// Who was cut may hold one child more after this, or try again with one child if it may hold nobody.
 /// Each time in a row that it is cut to nothing doubles the wait.
@@ -67,6 +67,8 @@ pub struct Contribution {
     in_vain: usize,
     /// Since when several children miss it, if it was not heard of since.
     suspect_since: Option<Time>,
+    /// It has left something of the server's unanswered for a probe timeout.
+    is_unanswering: bool,
     /// It was asked whether it is there, and has not answered.
     is_gone: bool,
 }
@@ -87,6 +89,7 @@ impl Contribution {
             failures: 0,
             in_vain: 0,
             suspect_since: None,
+            is_unanswering: false,
             is_gone: false,
         }
     }
@@ -152,16 +155,27 @@ impl Contribution {
         becomes_suspect
     }
 
+    /// Whether something of the server's has waited for its answer for a probe timeout.
+    pub fn is_unanswering(&self) -> bool {
+        self.is_unanswering
+    }
+
+    /// It has left something of the server's unanswered for a probe timeout, or has answered again.
+    pub fn set_unanswering(&mut self, is_unanswering: bool) {
+        self.is_unanswering = is_unanswering;
+    }
+
     /// Whether it has just been suspect for so long without an answer that it is believed to be gone.
     pub fn give_up(&mut self, now: Time) -> bool {
-        let becomes_gone = !self.is_gone && self.suspect_since.is_some_and(|since| now >= since + ANSWER);
+        let is_late = |since| self.is_unanswering || now >= since + ANSWER;
+        let becomes_gone = !self.is_gone && self.suspect_since.is_some_and(is_late);
         self.is_gone |= becomes_gone;
         becomes_gone
     }
 
     /// It has said something: whether it was suspect.
     pub fn on_heard(&mut self) -> bool {
-        self.is_gone = false;
+        (self.is_gone, self.is_unanswering) = (false, false);
         self.suspect_since.take().is_some()
     }
 

@@ -22,7 +22,7 @@
 //!   packets would take minutes for one step at the few outcomes that a client has a second.
 //! - An ACK raises nothing while a client has less to pass on than it is believed to bear: it says only that
 //!   it bears that.
-//! - A newcomer begins with what it says that it can send, as if so many ACKs had come.
+//! - A newcomer begins with what it says that it can send, as if this many ACKs had come.
 //! - Five percent of what the server can send, and three hops.
 
 use std::collections::BTreeMap;
@@ -161,7 +161,7 @@ pub struct Exploration {
     rng: Rng,
 }
 
-/// A table for the links of so many slots.
+/// A table for the links of this many slots.
 pub fn links(slots: usize) -> PairRtts {
     PairRtts::new(&RttConfig { compact: true, ..RttConfig::default() }, slots.min(MOST_SLOTS))
 }

@@ -6,7 +6,8 @@
 //! source does not send, nobody misses. Then the client's own children are told, who miss it as well
 //! and are not to blame this client, nor to leave it. If no such word comes from its parent in
 //! [`WORD`], a backup is asked and the server told: one from which another slice comes if there is such a one, and
-//! none from which another should come and does not.
+//! none from which another should come and does not. The server names another where the backup has no room, or is
+//! not surely there; until one of them pushes, the last that has pushed goes on.
 //!
 //! A parent of whom packets of other slices still come is not dead but behind. It is left like one that
 //! misses the slice itself: after [`PATIENCE`], and without blame.
@@ -73,6 +74,8 @@ struct Slice<A> {
     /// The one after the last packet that the feed pushed, and when it was last known to be alive or was asked.
     last: PacketId,
     alive: Time,
+    /// The one after the last packet that the feed, or the one before it that goes on, has pushed.
+    brought: PacketId,
     /// From which packet on it is counted what the feed pushes, none before its first; and up to which it
     /// is told with the next report. What came after the last one may have holes that its parent still
     /// mends.
@@ -121,6 +124,7 @@ impl<A: Copy> Feeds<A> {
             backups: [None; 2],
             tried: 0,
             last: begin,
+            brought: begin,
             alive: now,
             counted: None,
             told: begin,
@@ -140,6 +144,12 @@ impl<A: Copy> Feeds<A> {
     /// The packet after the last that the feed of `slice` pushed.
     pub fn pushed(&self, slice: u8) -> PacketId {
         self.slices[usize::from(slice)].last
+    }
+
+    /// The packet after the last of `slice` that was pushed, be it by the one before the feed, which goes on until the
+    /// feed begins.
+    pub fn brought(&self, slice: u8) -> PacketId {
+        self.slices[usize::from(slice)].brought
     }
 
     /// The session over which `slice` is pushed, or shall be.
@@ -162,10 +172,7 @@ impl<A: Copy> Feeds<A> {
         if slice.feed == feed && slice.session.is_some() {
             return;
         }
-        if let Some((left, _)) = slice.left.take() {
-            step(Step::Leave(parent.slice, left));
-        }
-        slice.left = slice.session.take().map(|session| (session, now + OVERLAP));
+        slice.replace_session(now, &self.heard, |session| step(Step::Leave(parent.slice, session)));
         slice.feed = feed;
         (slice.alive, slice.tried) = (now + BEGINNING, 0);
         (slice.is_told, slice.stalled_since) = (false, None);
@@ -192,6 +199,9 @@ impl<A: Copy> Feeds<A> {
         }
         self.heard[from.index()] = now;
         let state = &mut self.slices[usize::from(slice)];
+        if state.session == Some(from) || state.left.is_some_and(|(left, _)| left == from) {
+            state.brought = state.brought.max(id.after(1));
+        }
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
             state.count(id);
@@ -344,7 +354,9 @@ impl<A: Copy> Feeds<A> {
         let best = named
             .filter(|(_, contact)| life(contact) > 0)
             .max_by_key(|(number, contact)| (life(contact), core::cmp::Reverse(*number)));
-        self.slices[usize::from(slice)].ask(now, slice, best, is_excused, step);
+        let is_there = best.is_some_and(|(_, contact)| life(&contact) == 2);
+        let Feeds { slices, heard } = self;
+        slices[usize::from(slice)].ask(now, slice, heard, best, (is_there, is_excused), step);
     }
 
     /// Slices whose feed was asked just now for all that was missing: others need not be.
@@ -370,6 +382,22 @@ impl<A: Copy> Feeds<A> {
 }
 
 impl<A: Copy> Slice<A> {
+    /// Another is to push. Of those that were asked before one goes on until it does: the last, unless it has pushed
+    /// nothing yet where the one before it still does. `leave` is told of the other.
+    fn replace_session(&mut self, now: Time, heard: &[Time], leave: impl FnOnce(SessionId)) {
+        let Some(session) = self.session.take() else { return };
+        let pushes = |session: SessionId| heard.get(session.index()).is_some_and(|&heard| now < heard + SILENCE);
+        match self.left {
+            Some((before, _)) if self.counted.is_none() && pushes(before) => leave(session),
+            before => {
+                self.left = Some((session, now + OVERLAP));
+                if let Some((before, _)) = before {
+                    leave(before);
+                }
+            }
+        }
+    }
+
     /// Another one pushes: what it should have pushed begins with its first packet.
     fn count_anew(&mut self) {
         (self.counted, self.received) = (None, [0; 2]);
@@ -392,23 +420,27 @@ impl<A: Copy> Slice<A> {
         &mut self,
         now: Time,
         slice: u8,
+        heard: &[Time],
         backup: Option<(u8, Contact<A>)>,
-        is_excused: bool,
+        (is_there, is_excused): (bool, bool),
         step: &mut impl FnMut(Step<A>),
     ) {
         (self.alive, self.is_told, self.stalled_since) = (now + BEGINNING, false, None);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
         let (number, backup) = backup.unzip();
-        step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_excused }));
+        step(Step::Silent(SilentFeed {
+            slice,
+            parent,
+            asked: backup.filter(|_| is_there).map(|backup| backup.client),
+            is_excused,
+        }));
         if let Some(backup) = backup {
             self.tried |= 1 << number.unwrap_or_default();
             // It has nothing to mend, and is believed to be there.
             self.alive = now + BACKUP_BEGINNING;
             self.count_anew();
             // The one before may come to life again; it is told to stop when another pushes.
-            if let Some(session) = self.session.take() {
-                self.left = Some((session, now + OVERLAP));
-            }
+            self.replace_session(now, heard, |session| step(Step::Leave(slice, session)));
             self.feed = Feed::Client(backup.client);
             step(Step::Ask(slice, backup));
         }
@@ -550,6 +582,44 @@ mod tests {
         assert_eq!(asked([true, true]), Some(ClientId(8)));
         assert_eq!(asked([false, true]), Some(ClientId(9)), "the first is as silent as the parent");
         assert_eq!(asked([false, false]), None, "the server is to name another");
+    }
+
+    /// One slice of client 7, which falls silent at once, with clients 8 and 9 as backups, of whom nothing is known; 8
+    /// is asked by now, over session 8.
+    fn waiting_for_a_backup() -> Feeds<u32> {
+        let mut feeds = Feeds::new(1, at(0), PacketId(0));
+        let backups = [Some(contact(8)), Some(contact(9))];
+        feeds.on_parent(at(0), &Parent { slice: 0, parent: Some(contact(7)), backups }, |_| {});
+        feeds.set_session(at(0), 0, SessionId(7));
+        let mut steps = Vec::new();
+        feeds.watch(at(1000), PacketId(1000), |step| steps.push(step));
+        let silent = SilentFeed { slice: 0, parent: Some(ClientId(7)), asked: None, is_excused: false };
+        assert_eq!(steps[1..], [Step::Silent(silent), Step::Ask(0, contact(8))], "it may be gone as well");
+        feeds.set_session(at(1000), 0, SessionId(8));
+        feeds
+    }
+
+    #[test]
+    fn until_another_pushes_the_last_that_has_pushed_goes_on() {
+        let named = |client| Parent { slice: 0, parent: Some(contact(client)), backups: [None; 2] };
+        let mut left = Vec::new();
+        // The server names 10, and then 11, before 10 has pushed anything.
+        let mut feeds = fed();
+        feeds.on_packet(at(1000), 0, SessionId(3), PacketId(5), |_| {});
+        for client in [10, 11] {
+            feeds.on_parent(at(1050), &named(client), |step| left.push(step));
+            feeds.set_session(at(1050), 0, SessionId(client));
+        }
+        left.retain(|step| matches!(step, Step::Leave(..)));
+        assert_eq!(left, [Step::Leave(0, SessionId(10))]);
+        feeds.on_packet(at(1100), 0, SessionId(3), PacketId(6), |_| {});
+        assert_eq!((feeds.pushed(0), feeds.brought(0)), (PacketId(6), PacketId(7)));
+        // Who has fallen silent makes way for a backup that was only asked.
+        let mut feeds = waiting_for_a_backup();
+        let mut left = Vec::new();
+        feeds.on_parent(at(1100), &named(10), |step| left.push(step));
+        assert!(left.contains(&Step::Leave(0, SessionId(7))), "{left:?}");
+        assert!(feeds.uses(SessionId(8)));
     }
 
     #[test]

@@ -9,12 +9,17 @@ use std::collections::BTreeMap;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::client::manifest_slice;
 use super::packet::PacketId;
 use crate::session::SessionId;
 
 /// What was asked for has not come in this time, a long round trip: another is asked.
 const ASK_AGAIN: Duration = Duration::from_millis(150);
+
+/// The slice down whose tree the manifest of `generation` goes: another each time, so that no parent that is
+/// gone keeps back more than one. Who misses one asks for it.
+pub fn manifest_slice(generation: u32, slices: u8) -> u8 {
+    (generation % u32::from(slices)) as u8
+}
 
 /// Manifests that lack between two that are here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,7 +82,7 @@ fn rate((since, before): (Time, Bytes), (now, after): (Time, Bytes)) -> Rate {
 mod tests {
     use super::*;
 
-    /// Looks each 50 ms from `from` to `until`, with so many bytes delivered in each of these spans.
+    /// Looks each 50 ms from `from` to `until`, with this many bytes delivered in each of these spans.
     fn look(measured: &mut Measured, delivered: &mut u64, (from, until): (u64, u64), bytes: u64, is_waiting: bool) {
         for twentieth in from * 20..until * 20 {
             *delivered += bytes;

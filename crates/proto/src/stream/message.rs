@@ -219,7 +219,7 @@ pub enum Message<A, C: Content> {
 pub struct Welcome<C: Content> {
     /// The stream.
     pub stream: StreamInfo,
-    /// So many packets from the beginning on come from the server itself, unasked.
+    /// This many packets from the beginning on come from the server itself, unasked.
     pub sent: u16,
     /// By which others believe that this is a client; its number is in it.
     pub ticket: Ticket<C>,

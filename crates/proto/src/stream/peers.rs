@@ -8,6 +8,9 @@ use super::content::ClientId;
 use super::message::MOST_MANIFESTS_AT_ONCE;
 use crate::session::{Remote, SessionId};
 
+/// The most sessions of a client.
+pub const MOST_SESSIONS: usize = 512;
+
 /// How long a peer that has begun a session may take to say who it is.
 pub const GREETING_TIME: Duration = Duration::from_millis(3000);
 

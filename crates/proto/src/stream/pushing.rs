@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::client::MOST_SESSIONS;
 use super::content::ClientId;
 use super::packet::SliceSet;
+use super::peers::MOST_SESSIONS;
 use crate::session::SessionId;
 
 /// How long a child is served that the server has not assigned, or has assigned to another: what the
@@ -21,6 +21,11 @@ const UNASSIGNED_STAY: Duration = Duration::from_millis(3000);
 /// Part of the places that may be taken beyond them until the server's word comes: it has moved others
 /// away for the child, or has not heard of it.
 const BEFORE_THE_WORD: usize = 8;
+
+/// Children that somebody serves who may have `places`, before the server's word says whom it has moved away.
+pub(super) fn most_served(places: usize) -> usize {
+    if places == 0 { 0 } else { places + places / BEFORE_THE_WORD + 1 }
+}
 
 /// Who has stayed so long without the server's word gets nothing without it for this long: else places
 /// that are free for children in need could be held for ever by asking again.
@@ -105,7 +110,7 @@ impl Pushing {
     pub fn on_subscribe(&mut self, now: Time, session: SessionId, client: ClientId, slices: SliceSet) -> SliceSet {
         let mut refused = SliceSet::default();
         // The server's word may come later than the child's.
-        let most = if self.places == 0 { 0 } else { self.places + self.places / BEFORE_THE_WORD + 1 };
+        let most = most_served(self.places);
         for slice in slices.iter() {
             let Some(children) = self.children.get_mut(usize::from(slice)) else {
                 refused.insert(slice);

@@ -4,6 +4,7 @@ mod admission;
 mod departures;
 mod distribution;
 mod survey;
+mod telling;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
+use self::telling::Telling;
 use super::answers::Answers;
 use super::beginning::Beginnings;
 use super::buffer::{Buffer, BufferConfig};
@@ -21,7 +23,7 @@ use super::exploration::{Exploration, ExplorationConfig, Explorations};
 use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report};
-use super::overlay::{OverlayView, ServerLoad, Telling};
+use super::overlay::{OverlayView, ServerLoad};
 use super::packet::PacketId;
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
@@ -40,7 +42,7 @@ const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
 /// How long a ticket is good; a new one is given when half of the time is over.
 const TICKET_LIFE: Duration = Duration::from_millis(60_000);
 
-/// What others ask for leaves behind what newcomers begin with: they count as having so many packets.
+/// What others ask for leaves behind what newcomers begin with: they count as having this many packets.
 const NO_NEWCOMER: u32 = 1 << 16;
 
 /// How a stream is served.
@@ -92,7 +94,7 @@ pub struct Server<A, C: Content> {
     next_seed: usize,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
-    answers: Answers,
+    answers: Box<Answers>,
     beginnings: Beginnings,
     exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
@@ -131,7 +133,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             manifests: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
-            answers: Answers::default(),
+            answers: Box::default(),
             beginnings: Beginnings::default(),
             telling: Box::default(),
             rng,
@@ -267,6 +269,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.forget(session);
         }
         self.tracker.give_up_suspects(now);
+        self.tracker.place_orphans(now);
         let is_review = now >= self.next_review;
         if is_review {
             self.next_review = now + REVIEW_PERIOD;
@@ -394,6 +397,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
         self.pushing.set_silent(session, is_silent);
+        if let Some(client) = self.peers.get(session).and_then(|peer| peer.client) {
+            self.tracker.set_unanswering(client, is_silent);
+        }
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {

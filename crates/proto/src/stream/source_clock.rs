@@ -6,7 +6,7 @@ use anabranch_control::time::{Duration, Time};
 
 use super::packet::Stamp;
 
-/// The fastest of so many seconds counts: clocks drift apart by 50 ppm, 1.5 ms in that time, and a
+/// The fastest of this many seconds counts: clocks drift apart by 50 ppm, 1.5 ms in that time, and a
 /// route that has become longer is known after it.
 const WINDOW_S: u64 = 30;
 

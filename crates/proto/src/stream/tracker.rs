@@ -19,7 +19,7 @@ use super::content::ClientId;
 use super::contribution::Contribution;
 use super::message::{Assignment, Children, Contact, Parent};
 use super::packet::SliceSet;
-use super::told::Told;
+use super::report_history::ReportHistory;
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
@@ -97,7 +97,7 @@ pub struct Viewer<A> {
     /// When it last said something.
     pub heard: Time,
     /// How it says that it fares.
-    pub told: Told,
+    pub reports: ReportHistory,
     /// Slices whose parent, or whose children, it does not know yet.
     new_parents: SliceSet,
     new_children: SliceSet,
@@ -138,6 +138,10 @@ pub struct Tracker<A> {
     parent_changes: u64,
     /// Who is to be asked whether it is there.
     questions: Vec<SessionId>,
+    /// When last all were asked of whom nothing was heard since somebody seems to have died.
+    doubted_at: Time,
+    /// Slices of viewers whose parent may be gone, and for whom there is no other yet.
+    orphans: BTreeSet<(usize, NodeId)>,
     /// Who had to go since it passes nothing on, and when. It begins with one child if it comes back.
     left_out: BTreeMap<PeerKey, Time>,
     /// The time of the last call that told it.
@@ -216,6 +220,8 @@ impl<A: Copy + Eq> Tracker<A> {
             server_children: SliceSet::default(),
             parent_changes: 0,
             questions: Vec::new(),
+            doubted_at: Time::ZERO,
+            orphans: BTreeSet::new(),
             left_out: BTreeMap::new(),
             now: Time::ZERO,
             has_spare: true,
@@ -343,7 +349,7 @@ impl<A: Copy + Eq> Tracker<A> {
             contribution,
             joined: now,
             heard: now,
-            told: Told::new(now),
+            reports: ReportHistory::new(now),
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
             places,
@@ -394,7 +400,9 @@ impl<A: Copy + Eq> Tracker<A> {
         self.take_waiting();
         let since = now.since(self.allowed_at).as_secs_f64();
         self.allowed_at = now;
-        self.allowance = (self.allowance + a_second * since).min(a_second.max(1.0));
+        // While it is not known who is there, no tree gets better by any move.
+        let is_in_doubt = self.is_in_doubt(now);
+        self.allowance = if is_in_doubt { 0.0 } else { (self.allowance + a_second * since).min(a_second.max(1.0)) };
         let effort = Effort { work: STEP_WORK, moves: self.allowance.max(0.0) as usize };
         let step = self.book.step(&self.latencies, effort, &mut self.changes);
         // What a turn has moved beyond is saved later.

@@ -45,6 +45,7 @@ use anabranch_control::time::Duration;
 pub use backups::BACKUPS;
 use changes::ChangeLog;
 pub use optimise::{Effort, Step};
+pub use reassign::Substitute;
 use slice_tree::{NONE, SERVER, SliceTree};
 
 /// A link that takes longer counts as this: no such link is of use to a live stream, and sums of path
@@ -166,6 +167,10 @@ pub struct TreeBook {
     places: Vec<u32>,
     /// The children that it has.
     held: Vec<u32>,
+    /// Whether each slot's node may be gone: it gets no child.
+    doubtful: Vec<bool>,
+    /// How many may be gone.
+    doubts: usize,
     /// The slots between others that hold no node.
     free_slots: BTreeSet<u32>,
     /// Tree and node: roots of subtrees that the server does not reach.
@@ -190,6 +195,8 @@ impl TreeBook {
             generation: vec![0],
             places: vec![to_u32(places)],
             held: vec![0],
+            doubtful: vec![false],
+            doubts: 0,
             free_slots: BTreeSet::new(),
             waiting: BTreeSet::new(),
             log: ChangeLog::default(),
@@ -235,6 +242,7 @@ impl TreeBook {
         if !self.is_client(node) {
             return Ok(());
         }
+        self.set_doubtful(node, false);
         let result = self.exclude(node, latencies, changes);
         self.state[node.slot()] = State::Free;
         self.generation[node.slot()] = self.generation[node.slot()].wrapping_add(1);
@@ -313,6 +321,23 @@ impl TreeBook {
         self.place_waiting(&links, usize::MAX);
         self.finish(changes);
         self.overloaded(placed)
+    }
+
+    /// Whether a client may be gone: it keeps its children, and gets no other before that is known. Nothing happens
+    /// to the server.
+    pub fn set_doubtful(&mut self, node: NodeId, is_doubtful: bool) {
+        if self.is_client(node) {
+            let was_doubtful = core::mem::replace(&mut self.doubtful[node.slot()], is_doubtful);
+            self.doubts = self.doubts + usize::from(is_doubtful) - usize::from(was_doubtful);
+            if was_doubtful && self.has_room(node.slot) {
+                self.sweeps.iter_mut().for_each(|sweep| sweep.wake(node.slot));
+            }
+        }
+    }
+
+    /// Whether a client may be gone.
+    pub fn is_doubtful(&self, node: NodeId) -> bool {
+        self.is_known(node) && self.doubtful[node.slot()]
     }
 
     /// Gives those that wait a place if there is one now, and improves the next tree in turn with
@@ -411,7 +436,7 @@ impl TreeBook {
 
     #[inline]
     fn has_room(&self, slot: u32) -> bool {
-        self.held[slot as usize] < self.places[slot as usize]
+        self.held[slot as usize] < self.places[slot as usize] && !self.doubtful[slot as usize]
     }
 
     /// The lowest free slot, or a new one.
@@ -424,6 +449,7 @@ impl TreeBook {
         self.generation.push(0);
         self.places.push(0);
         self.held.push(0);
+        self.doubtful.push(false);
         for tree in &mut self.trees {
             tree.add_slot();
         }

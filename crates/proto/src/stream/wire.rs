@@ -74,7 +74,7 @@ pub trait WireContent: Content {
     /// Appends proofs, [`Content::proofs_length`] bytes.
     fn write_proofs(proofs: &Self::Proofs, writer: &mut Writer<'_>);
 
-    /// The proofs of so many packets.
+    /// The proofs of this many packets.
     ///
     /// # Errors
     ///

@@ -51,7 +51,7 @@ pub struct Limits {
     pub files_of_one: usize,
     /// Files that wait until one of these has come; more are refused.
     pub waiting: usize,
-    /// Files that have come and whose senders have not taken leave yet; while there are so many of
+    /// Files that have come and whose senders have not taken leave yet; while there are this many of
     /// them and of those that are received, others wait.
     pub complete: usize,
     /// Sessions without a file that are remembered: greeted, refused, failed.

@@ -14,7 +14,7 @@
 //!                    <------------------ ACK, ACK...
 //!   finish           ------------------>
 //!                    <------------------ report: checking; complete, or failed and why
-//!   bye              ------------------>
+//!   close            ------------------>
 //! ```
 //!
 //! Every packet takes its own path, and its answer is evidence about the relays on it.
@@ -25,6 +25,7 @@
 //! it comes again, once.
 
 mod around;
+pub mod block_ranges;
 mod check;
 mod error;
 mod extents;
@@ -35,7 +36,6 @@ mod phase;
 mod reading;
 mod receiving;
 mod sending;
-pub mod told;
 
 pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;

@@ -145,7 +145,7 @@ impl Receiver {
     /// The body of a hello from `source` has come: appends the body of the answer to `reply`, which
     /// is never longer, or refuses. Before the hello brings the cookie that `source` was given, nothing is
     /// computed on a curve and nothing is remembered, but for a few who have none yet: it is asked for only
-    /// while there are so many half-open sessions that some may be a flood's (as RFC 7296, 2.6 has it).
+    /// while there are this many half-open sessions that some may be a flood's (as RFC 7296, 2.6 has it).
     pub fn on_hello(&mut self, now: Time, source: IpAddr, body: &[u8], reply: &mut Vec<u8>) -> bool {
         let Some(hello) = HelloBody::decode(body) else {
             self.counters.greetings_refused += 1;
@@ -286,7 +286,7 @@ impl Receiver {
                 self.counters.fillers += 1;
                 return Some(Reply::Ack(proof));
             }
-            Message::Bye => {
+            Message::Close => {
                 self.close(id, false);
                 self.admit();
                 return Some(Reply::Ack(proof));

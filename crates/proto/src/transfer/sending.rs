@@ -47,12 +47,12 @@ const SOON: Duration = Duration::from_millis(20);
 /// answer that it still checks it, up to [`REPEAT`].
 const FIRST_QUESTION: Duration = Duration::from_millis(10);
 
-/// Greeting and offer leave over so many paths at once at most, each over other relays as long as there
+/// Greeting and offer leave over this many paths at once at most, each over other relays as long as there
 /// are any: one bad relay among many does not delay them, and what the relays grant is known before the
 /// first block leaves.
 const MOST_PATHS: usize = 8;
 
-/// From when the last block has left, the receiver is asked so many times in a round trip whether it has
+/// From when the last block has left, the receiver is asked this many times in a round trip whether it has
 /// the file, which it may know before the last ACK is here. What it knows waits for half of the time between two
 /// questions on average, and each is one short packet over relays that have nothing else to pass on.
 const QUESTIONS_A_ROUND_TRIP: u64 = 8;
@@ -224,7 +224,7 @@ impl FileSender {
             Phase::Over if self.byes_left > 0 => {
                 let parcel = self.depart(now, Carried::Other)?;
                 self.byes_left -= 1;
-                self.write(&parcel, &Message::Bye, out)
+                self.write(&parcel, &Message::Close, out)
             }
             _ => None,
         }

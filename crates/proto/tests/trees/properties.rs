@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
-use anabranch_proto::stream::tree::{Change, Effort, Moves, NodeId, Settings, TreeBook};
+use anabranch_proto::stream::tree::{Change, Effort, Moves, NodeId, Settings, Substitute, TreeBook};
 use proptest::prelude::*;
 
 use crate::worlds::Matrix;
@@ -106,7 +106,12 @@ fn run(settings: Settings, seed: u64, calls: &[Call]) -> Vec<Change> {
             Call::Reassign(slice, index, to) if !nodes.is_empty() => {
                 let (slice, node) = (slice % settings.slices, nodes[index % nodes.len()]);
                 let wanted = nodes[to % nodes.len()];
-                let moved = book.reassign(slice, node, Some(wanted), &known, &mut changes);
+                let substitute = [Substitute::Asked(wanted), Substitute::Acquaintance, Substitute::Best][to % 3];
+                book.set_doubtful(wanted, to % 2 == 0);
+                let moved = book.reassign(slice, node, substitute, &known, &mut changes);
+                let parent = book.parent(slice, node);
+                let is_asked = substitute == Substitute::Asked(wanted);
+                assert!(!moved || is_asked || parent.is_some_and(|parent| !book.is_doubtful(parent)), "{substitute:?}");
                 let own = changes.iter().any(|change| (change.slice, change.child) == (slice, node));
                 assert_eq!(moved, own, "it has another parent or nothing has changed: {changes:?}");
             }

@@ -4,7 +4,7 @@
 //! is a rate or a share. Nothing in it is known earlier than it happens, except what says so
 //! ([`Feature::is_deployable`]).
 
-use super::sight::SightError;
+use super::error::SightError;
 
 /// One number of a host's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,6 +133,11 @@ impl Feature {
         Feature::ALL.into_iter().find(|feature| feature.name() == name)
     }
 
+    /// All names, for people.
+    pub(super) fn names() -> String {
+        Feature::ALL.map(Feature::name).join(", ")
+    }
+
     /// Those of the names, in their order.
     ///
     /// # Errors
@@ -141,7 +146,7 @@ impl Feature {
     pub fn all_named(names: &[String]) -> Result<Vec<Feature>, SightError> {
         let mut features = Vec::new();
         for name in names {
-            let feature = Feature::named(name).ok_or_else(|| SightError::feature(name))?;
+            let feature = Feature::named(name).ok_or_else(|| unknown(name))?;
             if features.contains(&feature) {
                 return Err(SightError::Twice(name.clone()));
             }
@@ -227,6 +232,10 @@ impl Feature {
         let (low, high) = self.range();
         (value as f32).clamp(low, high)
     }
+}
+
+fn unknown(name: &str) -> SightError {
+    SightError::Unknown { kind: "feature", name: name.to_owned(), known: Feature::names() }
 }
 
 #[cfg(test)]

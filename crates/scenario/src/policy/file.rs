@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use anabranch_control::policy::{Activation, Cell, Layer, Policy};
 
-use super::sight::{self, Sight, SightError};
+use super::error::SightError;
+use super::sight::{self, Sight};
 use super::{Actuator, Agents, Feature};
 
 /// The version of the files.
@@ -172,7 +173,7 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     fs::read(path).map_err(unreadable)
 }
 
-/// A tensor of so many dimensions: its numbers and its shape.
+/// A tensor of this many dimensions: its numbers and its shape.
 fn tensor(all: &SafeTensors<'_>, name: &str, dimensions: usize) -> Result<(Vec<f32>, Vec<usize>), String> {
     let view = all.tensor(name).map_err(|_| format!("has no tensor \"{name}\""))?;
     if view.dtype() != Dtype::F32 || view.shape().len() != dimensions {

@@ -2,6 +2,7 @@
 //! them. [`anabranch_control::policy`] has the network.
 
 pub mod action;
+pub mod error;
 pub mod feature;
 pub mod file;
 pub mod flow;
@@ -9,7 +10,8 @@ pub mod host;
 pub mod sight;
 
 pub use action::Actuator;
+pub use error::SightError;
 pub use feature::Feature;
 pub use file::Saved;
 pub use host::{Agents, hosts};
-pub use sight::{Sight, SightError};
+pub use sight::Sight;

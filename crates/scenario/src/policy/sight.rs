@@ -3,6 +3,7 @@
 use anabranch_control::time::Duration;
 
 use super::action::Actuator;
+use super::error::SightError;
 use super::feature::Feature;
 use super::host::{Agents, hosts};
 use crate::flows::FlowScenario;
@@ -38,78 +39,6 @@ pub struct Sight {
     pub agents: Agents,
 }
 
-/// Why nothing can be seen so.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SightError {
-    /// A number is out of its range.
-    #[error("{option} is {value}, must be from {least} to {most}")]
-    Range {
-        /// Its name.
-        option: &'static str,
-        /// What it is.
-        value: f64,
-        /// The least.
-        least: f64,
-        /// The most.
-        most: f64,
-    },
-    /// A name that nothing has.
-    #[error("there is no {kind} \"{name}\"; there are: {known}")]
-    Unknown {
-        /// Of what it should be the name.
-        kind: &'static str,
-        /// The name.
-        name: String,
-        /// The names that there are.
-        known: String,
-    },
-    /// A feature that stands there twice.
-    #[error("the feature \"{0}\" stands there twice")]
-    Twice(String),
-    /// There is nothing to see.
-    #[error("an observation needs a feature; there are: {}", names())]
-    NoFeature,
-    /// There is no such link.
-    #[error("the scenario has no link number {link}; it has {links}")]
-    NoLink {
-        /// What was asked for.
-        link: usize,
-        /// How many there are.
-        links: usize,
-    },
-    /// There is nothing to divide.
-    #[error("link \"{0}\" has no rate: choose one that takes time to transmit a packet")]
-    NoRate(String),
-    /// Nobody has such a window to divide.
-    #[error("sub-domains divide rates; with the actuator \"initial\" agents must be hosts")]
-    Windows,
-    /// There is nobody to steer.
-    #[error("no flow of the scenario passes link \"{0}\"")]
-    NoHost(String),
-}
-
-fn names() -> String {
-    Feature::ALL.map(Feature::name).join(", ")
-}
-
-impl SightError {
-    pub(super) fn feature(name: &str) -> SightError {
-        SightError::Unknown { kind: "feature", name: name.to_owned(), known: names() }
-    }
-
-    /// There is no actuator of that name.
-    pub fn actuator(name: &str) -> SightError {
-        let known = Actuator::ALL.map(|(known, _)| known).join(", ");
-        SightError::Unknown { kind: "actuator", name: name.to_owned(), known }
-    }
-
-    /// There are no agents of that name.
-    pub fn agents(name: &str) -> SightError {
-        let known = Agents::ALL.map(|(known, _)| known).join(", ");
-        SightError::Unknown { kind: "agents", name: name.to_owned(), known }
-    }
-}
-
 /// Whether a number of the `option` is from `least` to `most`.
 ///
 /// # Errors
@@ -122,7 +51,7 @@ pub fn in_range(option: &'static str, value: f64, least: f64, most: f64) -> Resu
     Err(SightError::Range { option, value, least, most })
 }
 
-/// An interval of so many seconds.
+/// An interval of this many seconds.
 ///
 /// # Errors
 ///
@@ -145,7 +74,7 @@ impl Sight {
         if self.agents == Agents::Domains && self.actuator == Actuator::Initial {
             return Err(SightError::Windows);
         }
-        if self.features.is_empty() { Err(SightError::NoFeature) } else { Ok(()) }
+        if self.features.is_empty() { Err(SightError::NoFeature { known: Feature::names() }) } else { Ok(()) }
     }
 
     /// Whether it can be seen so in `scenario`.

@@ -130,7 +130,7 @@ fn at(millis: u64) -> Time {
     Time::ZERO + MS(millis)
 }
 
-/// All messages are late, by up to so many milliseconds.
+/// All messages are late, by up to this many milliseconds.
 fn late(millis: u64) -> Faults {
     Faults { reordering: 1.0, delay: MS(millis), ..Faults::default() }
 }

@@ -25,7 +25,7 @@ use anabranch_net::clock::{Clock, std_duration};
 /// Packets that are read from a device before another has its turn.
 const BATCH: usize = 64;
 
-/// So many devices are tried each time whether packets wait.
+/// This many devices are tried each time whether packets wait.
 const FEW_DEVICES: usize = 4;
 
 /// Longest sleep: so soon a stop is seen.

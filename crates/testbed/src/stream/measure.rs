@@ -69,7 +69,7 @@ impl Log {
         (played, self.gaps.iter().filter(|(.., at)| *at >= from).map(|(_, count, _)| count).sum())
     }
 
-    /// When so many packets had gone to the player.
+    /// When this many packets had gone to the player.
     fn had(&self, packets: u64) -> Option<f64> {
         let (first, _) = self.released.first()?;
         let has = |(number, _): &&(u64, f64)| self.played_between(*first, number + 1) >= packets;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anabranch_net::stream::liar::Lie;
 
-/// From so many viewers on, one of each kind lies if nothing is said.
+/// From this many viewers on, one of each kind lies if nothing is said.
 const ENOUGH: u32 = 12;
 
 /// How many lie in which way.

@@ -25,8 +25,9 @@ use anabranch_control::units::Rate;
 use anabranch_media::cutter::{Cut, Cutter};
 use anabranch_media::pattern::{Pattern, PatternConfig};
 use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::stream::events::{NodeEvent, Video};
 use anabranch_net::stream::liar::Lie;
-use anabranch_net::stream::node::{self, InputError, NodeEvent, ServeOptions, StreamNode, Video};
+use anabranch_net::stream::node::{self, InputError, ServeOptions, StreamNode};
 use anabranch_report::Report;
 use anabranch_report::output::{create_dir, write_atomically};
 
@@ -63,10 +64,10 @@ pub struct Args {
     /// Viewers, each a process of its own
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub clients: u32,
-    /// So many of them are killed without a word
+    /// This many of them are killed without a word
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub kill: u32,
-    /// So many of them lie: free-rider=N, claimer=N, dropper=N, poisoner=N, with commas, or none [default: one of
+    /// This many of them lie: free-rider=N, claimer=N, dropper=N, poisoner=N, with commas, or none [default: one of
     /// each, from 12 viewers on]
     #[arg(long, value_name = "KIND=N,...")]
     pub liars: Option<Liars>,

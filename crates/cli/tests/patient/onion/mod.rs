@@ -129,7 +129,7 @@ struct Overlay {
 const EXIT: usize = 0;
 
 impl Overlay {
-    /// Of so many relays, in loopback networks from 127.1.`hosts`.1 on; `epoch_s` if lists are to come often, or else
+    /// Of this many relays, in loopback networks from 127.1.`hosts`.1 on; `epoch_s` if lists are to come often, or else
     /// none comes after the first for a while. `site` serves what lies at a path.
     fn start(
         hosts: u8,

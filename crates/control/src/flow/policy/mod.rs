@@ -115,7 +115,7 @@ impl Learned {
         self.srtt.unwrap_or(INITIAL_RTT)
     }
 
-    /// The rate of so many bytes in a smoothed round trip, within what a rate can be.
+    /// The rate of this many bytes in a smoothed round trip, within what a rate can be.
     fn per_round_trip(&self, bytes: f64) -> f64 {
         (bytes * 8.0 / self.srtt().as_secs_f64().max(1e-6)).clamp(1.0, MOST_RATE)
     }

@@ -53,7 +53,7 @@ struct LayerKeys {
 }
 
 impl FlowNetwork {
-    /// The network of a `policy` that sees so many intervals, of `rtts` round trips each, by these features.
+    /// The network of a `policy` that sees this many intervals, of `rtts` round trips each, by these features.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ const PACKET: Bytes = Bytes::new(1500);
 enum Limit {
     /// It queues for 100 ms at most.
     Queue(f64),
-    /// It refuses what is beyond a second of so many packets.
+    /// It refuses what is beyond a second of this many packets.
     Bucket(f64),
     /// It drops everything.
     Nothing,

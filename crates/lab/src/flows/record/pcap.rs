@@ -47,7 +47,7 @@ const OPTIONS: usize = 40;
 /// What receivers say they have room for: no simulated receiver is short of it.
 const WINDOW: u16 = u16::MAX;
 
-/// Frames that may still arrive are remembered; one that so many later ones have been sent
+/// Frames that may still arrive are remembered; one that this many later ones have been sent
 /// behind is not on its way any more.
 const DATA_MEMORY: u64 = 1 << 20;
 const ACK_MEMORY: u64 = 1 << 16;

@@ -286,7 +286,7 @@ fn equal_seeds_give_equal_runs() {
     assert_ne!(trace(7), trace(8));
 }
 
-/// The second from which on the receiver has got so many bytes of each file.
+/// The second from which on the receiver has got this many bytes of each file.
 fn until_got(world: &mut HiddenWorld<Transparent>, bytes: u64) -> u64 {
     (4..60)
         .find(|second| {

@@ -31,7 +31,7 @@ pub const PIECE: u16 = 1 << 15;
 const LONGEST_MESSAGE: usize = 512;
 
 /// What is told of the parts that are there, in bytes, so that it fits a message.
-const MOST_TOLD: usize = 400;
+const MOST_BLOCK_RANGES: usize = 400;
 
 /// Appends `message` with its length.
 fn frame(message: &[u8], out: &mut Vec<u8>) {

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use anabranch_onion::session::{Reason, SessionName, StreamId};
 use anabranch_proto::message::{Code, Message, Offer, Report};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Extents, FileCheck, Limits, Owner, Partial, PartialId, Store, TransferError, told};
+use anabranch_proto::transfer::{
+    Extents, FileCheck, Limits, Owner, Partial, PartialId, Store, TransferError, block_ranges,
+};
 
 use super::super::streams::End;
-use super::{MOST_TOLD, PIECE, frame, read, take_message, write};
+use super::{MOST_BLOCK_RANGES, PIECE, frame, read, take_message, write};
 use crate::quic::transfer::{bytes_of, missing};
 use crate::setup::random_seed;
 
@@ -280,9 +282,9 @@ fn report(code: Code, text: &str, out: &mut Vec<u8>) {
 
 /// A file of which `extents` are there, and what its sender is told of them.
 fn coming(id: PartialId, session: SessionId, offer: &Offer, extents: &Extents) -> (Coming, String) {
-    let text = told::tell(&told::whole_blocks(offer, extents), MOST_TOLD);
+    let text = block_ranges::write(&block_ranges::whole_blocks(offer, extents), MOST_BLOCK_RANGES);
     // What is not told comes again.
-    let there = told::read(&text, offer.blocks()).into_iter();
+    let there = block_ranges::read(&text, offer.blocks()).into_iter();
     let parts = missing(offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
     let left = bytes_of(&parts);
     let (check, resumed) = (FileCheck::new(offer.clone()), offer.length - left);

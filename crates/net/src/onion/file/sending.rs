@@ -6,7 +6,7 @@ use std::ops::Range;
 use anabranch_onion::session::{Reason, StreamId};
 use anabranch_proto::message::{Code, Message, Offer, Report};
 use anabranch_proto::printable::printable;
-use anabranch_proto::transfer::{Source, TransferError, told};
+use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 
 use super::super::streams::End;
 use super::{PIECE, frame, read, take_message, write};
@@ -143,7 +143,7 @@ impl<S: Source> Sending<S> {
         let report = Report::decode(message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
         match (report.code, &self.state) {
             (Code::Accepted, SendingState::Offered) => {
-                let there = told::read(report.text, self.offer.blocks()).into_iter();
+                let there = block_ranges::read(report.text, self.offer.blocks()).into_iter();
                 let there = there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
                 self.send(missing(&self.offer, there));
                 self.first_resumed.get_or_insert(self.resumed);

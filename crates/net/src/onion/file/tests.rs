@@ -44,7 +44,7 @@ impl End for Pipe {
 const OF: (SessionName, StreamId) = (SessionName(1), StreamId(1));
 const AGAIN: (SessionName, StreamId) = (SessionName(2), StreamId(1));
 
-/// Carries bytes both ways until nothing moves, or so many have gone to the receiver.
+/// Carries bytes both ways until nothing moves, or this many have gone to the receiver.
 fn carry<S: anabranch_proto::transfer::Source>(
     sending: &mut Sending<S>,
     files: &mut Files<DiskStore>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use anabranch_proto::message::{Code, Offer};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Extents, FileCheck, Store, StoreError, TransferError, told};
+use anabranch_proto::transfer::{Extents, FileCheck, Store, StoreError, TransferError, block_ranges};
 use noq::{ConnectionError, ReadError, SendStream, UnorderedRecvStream, VarInt};
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ use crate::disk::DiskStore;
 use crate::setup::random_seed;
 
 /// What is told of the parts that are there, in bytes, so that it fits a message.
-const MOST_TOLD: usize = 400;
+const MOST_BLOCK_RANGES: usize = 400;
 
 /// A file that is being written. What is not whole is kept or goes away with this value.
 pub struct Arriving {
@@ -76,7 +76,10 @@ impl Arriving {
             None => self.store.create(self.session, &offer).map(|()| Extents::default())?,
         };
         // What is not told comes again.
-        let told = told::read(&told::tell(&told::whole_blocks(&offer, &extents), MOST_TOLD), offer.blocks());
+        let told = block_ranges::read(
+            &block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), MOST_BLOCK_RANGES),
+            offer.blocks(),
+        );
         let told = told.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
         self.left = 0;
         self.parts.clear();
@@ -103,10 +106,10 @@ impl Arriving {
         }
         there.push(from..offer.blocks());
         there.retain(|blocks| !blocks.is_empty());
-        told::tell(&there, MOST_TOLD)
+        block_ranges::write(&there, MOST_BLOCK_RANGES)
     }
 
-    /// So many bytes of it are done.
+    /// This many bytes of it are done.
     fn show(&mut self, done: u64) {
         let progress = &self.shared.progress.done;
         progress.fetch_add(done, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message};
-use anabranch_proto::transfer::{Source, TransferError, told};
+use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 use noq::crypto::rustls::QuicClientConfig;
 use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;
@@ -98,7 +98,7 @@ impl Sender {
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
         let (_, there) = expect(&mut from, &[Code::Accepted]).await?;
-        let there = told::read(&there, offer.blocks()).into_iter();
+        let there = block_ranges::read(&there, offer.blocks()).into_iter();
         let mut parts = missing(&offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
         let mut resumed = offer.length - bytes_of(&parts);
         let began = Instant::now();

@@ -39,7 +39,7 @@ impl<C: Fn(VarInt)> Throttle<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes were read, and wait.
+    /// This many bytes were read, and wait.
     pub fn on_read(&self, bytes: usize) {
         let mut state = self.state();
         state.waiting += bytes;
@@ -52,7 +52,7 @@ impl<C: Fn(VarInt)> Throttle<C> {
         self.reopen(&mut state);
     }
 
-    /// So many bytes are written.
+    /// This many bytes are written.
     pub fn on_written(&self, bytes: usize) {
         let mut state = self.state();
         state.waiting -= bytes;

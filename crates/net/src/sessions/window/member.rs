@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::acknowledger::asked_ack_delay;
 
-/// A packet is settled without an answer when one that left so many percent of a round trip later is
+/// A packet is settled without an answer when one that left this many percent of a round trip later is
 /// acknowledged: the library has declared it lost long before if it counted (RFC 9002, 6.1.2).
 const SETTLED_AFTER_PERCENT: u64 = 125;
 

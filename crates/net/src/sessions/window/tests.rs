@@ -5,7 +5,7 @@ use super::*;
 
 const PACKET: Bytes = Bytes::new(1000);
 
-/// A window of so many packets.
+/// A window of this many packets.
 fn shared(packets: u64) -> SharedWindow {
     let entry = registry::find("cubic").unwrap();
     let controller = (entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();

@@ -165,7 +165,7 @@ fn page(length: usize) -> Vec<u8> {
     (0..length).map(|place| (place * 31 / 7 % 251) as u8).collect()
 }
 
-/// A server that gives each visitor a page of so many bytes; where it listens.
+/// A server that gives each visitor a page of this many bytes; where it listens.
 async fn page_server(length: usize) -> SocketAddr {
     let listener = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -41,13 +41,13 @@ const QUIET: [Duration; 2] = [Duration::from_millis(10_000), Duration::from_mill
 /// One that rests is not asked more often for it.
 const QUIET_IN_USE: Duration = Duration::SECOND;
 
-/// So many questions without an answer, and the guard by which it would come is suspected as well.
+/// This many questions without an answer, and the guard by which it would come is suspected as well.
 const SUSPICIOUS: u32 = 2;
 
 /// An answer is waited for for so long first, and twice as long each time (RFC 8085, 3.1.1).
 const FIRST_WAIT: Duration = Duration::SECOND;
 
-/// So many questions without an answer, and a mailbox is given up.
+/// This many questions without an answer, and a mailbox is given up.
 const TRIES: u32 = 3;
 
 /// A relay that is not in the epoch yet is asked so often, a second apart: lists reach all within some seconds.
@@ -64,9 +64,9 @@ struct Batch {
 /// What a mailbox wants to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// An opening with so many blocks.
+    /// An opening with this many blocks.
     Open(usize),
-    /// A filling with so many, the first of which is for an answer or not, in the place of all before or not.
+    /// A filling with this many, the first of which is for an answer or not, in the place of all before or not.
     Fill { blocks: usize, asks: bool, anew: bool },
 }
 
@@ -294,7 +294,7 @@ impl OwnMailbox {
         }
     }
 
-    /// Its relay has said how it is, with so many blocks held.
+    /// Its relay has said how it is, with this many blocks held.
     pub fn on_state(&mut self, now: Time, state: MailboxState, held: u16) -> Fates {
         let mut fates = Fates::default();
         let mut asking = self.batches.iter_mut().filter(|batch| batch.asks && batch.packet.is_some());

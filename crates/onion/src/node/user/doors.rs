@@ -8,7 +8,7 @@ use crate::hidden::MailboxAt;
 use crate::packet::Label;
 use crate::routes::MOST_FAR;
 
-/// After so many packets in a row to one of a session's mailboxes that did not arrive, others are taken.
+/// After this many packets in a row to one of a session's mailboxes that did not arrive, others are taken.
 const DEAD: u32 = 8;
 
 /// For so long.

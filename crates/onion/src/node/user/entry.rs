@@ -5,7 +5,7 @@
 //! draw until the guard is its own.
 //!
 //! Without guards (`--guards 0`) packets enter anywhere, as in MORE; but an answer needs a link. Of up to
-//! [`MOST_LINKS`] relays the user hangs on all, and of more on so many, drawn by weight, each for [`LINK_LIFE`]: all
+//! [`MOST_LINKS`] relays the user hangs on all, and of more on this many, drawn by weight, each for [`LINK_LIFE`]: all
 //! serve in the long run, and a thousand relays cost no more than these.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use crate::packet::Label;
 /// one and two seconds three seconds are over then, or half of that where it answered soon before.
 const UNANSWERED: u32 = 2;
 
-/// After so many packets over a guard in a row that did not arrive it is asked whether it is there.
+/// After this many packets over a guard in a row that did not arrive it is asked whether it is there.
 const SUSPICIOUS: u32 = 8;
 
 /// Relays that a user without guards hangs on: with a frame each 15 s, four a second there and back.

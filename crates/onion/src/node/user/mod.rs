@@ -10,10 +10,8 @@
 //! forward half learn from what the service says that it got and when, those of the backward half from which
 //! blocks came back. How much is sent in all is the sessions' business.
 
-mod cover;
 mod doors;
 mod entry;
-mod loose;
 mod traffic;
 
 use std::convert::Infallible;
@@ -34,10 +32,10 @@ use crate::packet::{Label, PacketsPerKey};
 use crate::routes::{PlacementError, RouteError, Routes, RoutesConfig};
 use crate::session::{Client, Entropy, Rates, Secrecy, ServiceKeys, StreamEvent};
 
-pub use cover::{Cover, CoverError, MOST_COVER};
 use entry::Entry;
-pub use loose::{Arrived, PacketId};
 use traffic::Traffic;
+pub use traffic::cover::{Cover, CoverError, MOST_COVER};
+pub use traffic::loose::{Arrived, PacketId};
 
 /// Names a user's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,16 +1,19 @@
 //! A user's sessions and their packets: a path for each cell that is to leave, the blocks by which cells come back, and
 //! what came of either, which teaches those who choose paths.
 
+pub mod cover;
+pub mod loose;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 use arrayvec::ArrayVec;
 
-use super::cover::Covering;
+use self::cover::Covering;
+use self::loose::Loose;
 use super::doors::Doors;
 use super::entry::Entry;
-use super::loose::Loose;
 use super::{Destination, SessionId, UserCounts, UserEvent, UserSettings, route_rng};
 use crate::RelayIndex;
 use crate::crypto::{Cryptography, PublicKey};
@@ -34,7 +37,7 @@ const BLOCK_LIFE: Duration = Duration::from_millis(120_000);
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::SECOND;
 
-/// After so many packets of a session in a row that did not arrive, over whatever relays, the loss of another says
+/// After this many packets of a session in a row that did not arrive, over whatever relays, the loss of another says
 /// nothing of its relays: an end is to blame, or a guard. Learners would have all relays at their least rates then, and
 /// would have to find out again which of them are good.
 const DEAF: u32 = 8;

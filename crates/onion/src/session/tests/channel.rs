@@ -14,7 +14,7 @@ use crate::session::*;
 /// Bytes of a reply block.
 const BLOCK: usize = 240;
 
-/// Whatever happens at one instant ends after so many rounds.
+/// Whatever happens at one instant ends after this many rounds.
 const MOST_ROUNDS: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anabranch_control::time::Time;
 
-use super::super::client::manifest_slice;
 use super::super::content::{Content, Manifest};
+use super::super::manifest_holes::manifest_slice;
 use super::super::message::Datagram;
 use super::super::packet::MAX_PACKET;
 use super::super::source::{Leaving, Signed};

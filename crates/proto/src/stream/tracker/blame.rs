@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use anabranch_control::time::{Duration, Time};
 
 use super::super::content::ClientId;
+use super::super::contribution::ANSWER;
+use super::super::feeds::SILENCE;
 use super::super::message::{Contact, Report, SilentFeed};
 use super::super::packet::{MAX_PACKET, MAX_SLICES};
-use super::super::tree::NodeId;
+use super::super::pushing::most_served;
+use super::super::tree::{NodeId, Substitute};
 use super::{Refusal, Tracker, Viewer};
 use crate::session::SessionId;
 
@@ -24,17 +27,25 @@ const MOST_REPORTED: u32 = 2;
 /// Keys of those that are remembered at most.
 const MOST_LEFT_OUT: usize = 4096;
 
+/// Nobody is asked whether it is there more often, however many seem to die: as often as it reports.
+const DOUBT_PERIOD: Duration = super::super::client::REPORT_PERIOD;
+
+/// Whether something was heard of `viewer` since those died whose children miss them now: they have waited for so long.
+fn has_outlived<A>(viewer: &Viewer<A>, now: Time) -> bool {
+    now < viewer.heard + SILENCE
+}
+
 impl<A: Copy + Eq> Tracker<A> {
     /// Somebody says how it fares, and how its parents do. It is believed of those whom the server has
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
         if let Some(viewer) = self.private.viewers.get_mut(&client) {
-            viewer.told.on_report(now, report);
+            viewer.reports.on_report(now, report);
             return;
         }
         let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told.on_report(now, report);
+        viewer.reports.on_report(now, report);
         let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
@@ -68,8 +79,9 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let Some(viewer) = self.viewer_mut(client) else { return };
         viewer.heard = now;
-        if viewer.contribution.on_heard() {
-            let node = viewer.node;
+        let (node, was_suspect) = (viewer.node, viewer.contribution.on_heard());
+        self.book.set_doubtful(node, false);
+        if was_suspect {
             let places = self.viewers[node.slot()].as_ref().map_or(0, |viewer| self.planned(self.bears(viewer)));
             let _ = self.book.readmit(node, places, &self.latencies, &mut self.changes);
             self.note_changes();
@@ -87,8 +99,20 @@ impl<A: Copy + Eq> Tracker<A> {
         let slice = usize::from(feed.slice);
         let current =
             self.book.parent(slice, node).and_then(|parent| self.contact(parent)).map(|contact| contact.client);
-        if current == feed.parent {
-            self.take_place_of_parent(slice, node, feed.asked);
+        let reaches = |node| self.book.depth(slice, node).is_some();
+        // Who does not get it itself, or has only just come, is not to blame.
+        let is_blamed = !feed.is_excused
+            && feed.parent.and_then(|parent| self.viewer(parent)).is_some_and(|parent| {
+                let misses = parent.missed[slice] > Time::ZERO && now.since(parent.missed[slice]) < MISSED;
+                let is_named = current == feed.parent || parent.former.iter().any(|&(former, _)| former == child);
+                is_named && reaches(parent.node) && !misses && now.since(parent.joined) >= GRACE
+            });
+        if is_blamed {
+            self.doubt(now);
+        }
+        let named = self.book.parent(slice, node);
+        if current == feed.parent || named.is_some_and(|named| self.book.is_doubtful(named)) {
+            self.take_place_of_parent(now, slice, node, feed.asked);
         } else if let Some(viewer) = self.viewer_mut(child) {
             // It has not heard whom the server has named.
             viewer.new_parents.insert(feed.slice);
@@ -97,52 +121,98 @@ impl<A: Copy + Eq> Tracker<A> {
         if let Some(viewer) = self.viewer_mut(child) {
             viewer.missed[slice] = now;
         }
-        if feed.is_excused {
-            return;
-        }
-        let reaches = |node| self.book.depth(slice, node).is_some();
-        let is_fed = feed.parent.and_then(|parent| self.viewer(parent)).is_some_and(|parent| {
-            let misses = parent.missed[slice] > Time::ZERO && now.since(parent.missed[slice]) < MISSED;
-            let is_named = current == feed.parent || parent.former.iter().any(|&(former, _)| former == child);
-            is_named && reaches(parent.node) && !misses && now.since(parent.joined) >= GRACE
-        });
-        // Who does not get it itself, or has only just come, is not to blame.
-        if !is_fed {
+        if !is_blamed {
             return;
         }
         let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
         if viewer.contribution.on_silent(now, child) {
             let (node, session) = (viewer.node, viewer.session);
-            self.questions.push(session);
+            if !self.book.is_doubtful(node) {
+                self.questions.push(session);
+            }
             self.recount(node);
         }
     }
 
-    /// `child` gets `slice` from the one that it has asked itself, if that may be, be it one of the places
-    /// that stay free otherwise; else from whoever is best, if anybody has room.
-    pub(super) fn take_place_of_parent(&mut self, slice: usize, child: NodeId, asked: Option<ClientId>) {
+    /// Somebody seems to have died, and others may have with it: who has said nothing since is asked whether it is
+    /// there, and gets no child before it says so.
+    fn doubt(&mut self, now: Time) {
+        if now < self.doubted_at + DOUBT_PERIOD {
+            return;
+        }
+        self.doubted_at = now;
+        let Tracker { viewers, book, questions, .. } = self;
+        for viewer in viewers.iter().flatten().filter(|viewer| !has_outlived(viewer, now)) {
+            if !book.is_doubtful(viewer.node) {
+                book.set_doubtful(viewer.node, true);
+                questions.push(viewer.session);
+            }
+        }
+    }
+
+    /// Whether those who were asked whether they are there may still answer.
+    pub(super) fn is_in_doubt(&self, now: Time) -> bool {
+        self.doubted_at > Time::ZERO && now < self.doubted_at + ANSWER
+    }
+
+    /// `child` gets `slice` from the one that it has asked itself, if that may be, be it one of the places that stay
+    /// free otherwise; else from somebody whom it need not reach first; else from the server, as far as it can; else
+    /// from whoever is best. If there is nobody it is looked for one again while its parent may be gone.
+    fn take_place_of_parent(&mut self, now: Time, slice: usize, child: NodeId, asked: Option<ClientId>) {
         let asked = asked.and_then(|asked| self.viewer(asked)).map(|viewer| (viewer.node, self.bears(viewer)));
         if let Some((node, places)) = asked {
             let (planned, held) = self.book.places(node);
+            // Its children that are gone take nothing of it.
+            let places = if self.is_in_doubt(now) { most_served(places) } else { places };
             if held >= planned && held < places {
                 self.set_places(node, held + 1);
             }
         }
-        let asked = asked.map(|(node, _)| node);
-        if !self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes) {
-            // Nobody else has room.
-            let (places, held) = self.book.places(NodeId::SERVER);
-            if held >= places && held < self.places(self.config.upload) {
-                self.set_places(NodeId::SERVER, held + 1);
-                self.book.reassign(slice, child, None, &self.latencies, &mut self.changes);
-            }
+        let asked = asked.map(|(node, _)| Substitute::Asked(node));
+        let mut is_placed = asked
+            .into_iter()
+            .chain([Substitute::Acquaintance])
+            .any(|substitute| self.book.reassign(slice, child, substitute, &self.latencies, &mut self.changes));
+        // Who is gone gets nothing: for others there is what it was sent.
+        let (places, held) = self.book.places(NodeId::SERVER);
+        if !is_placed && held - self.unanswering_children(NodeId::SERVER) < self.places(self.config.upload) {
+            self.set_places(NodeId::SERVER, places.max(held + 1));
+            let server = Substitute::Asked(NodeId::SERVER);
+            is_placed = self.book.reassign(slice, child, server, &self.latencies, &mut self.changes);
+        }
+        if !is_placed && !self.book.reassign(slice, child, Substitute::Best, &self.latencies, &mut self.changes) {
+            self.orphans.insert((slice, child));
         }
         self.note_changes();
+    }
+
+    /// Children of `node`, over all slices, that leave what the server sends them unanswered.
+    fn unanswering_children(&self, node: NodeId) -> usize {
+        let slices = 0..usize::from(self.config.slices);
+        let children = slices.flat_map(|slice| self.book.children(slice, node));
+        let viewers = children.filter_map(|child| self.viewers[child.slot()].as_ref());
+        viewers.filter(|viewer| viewer.contribution.is_unanswering()).count()
+    }
+
+    /// Those for whom there was no parent get one, if there is one now: others have said that they are there.
+    pub fn place_orphans(&mut self, now: Time) {
+        for (slice, child) in std::mem::take(&mut self.orphans) {
+            if self.book.parent(slice, child).is_some_and(|parent| self.book.is_doubtful(parent)) {
+                self.take_place_of_parent(now, slice, child, None);
+            }
+        }
     }
 
     /// Whom to ask since the last call whether they are there: several children miss them.
     pub fn take_questions(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.questions)
+    }
+
+    /// A viewer has left something unanswered for a probe timeout, or has answered again.
+    pub fn set_unanswering(&mut self, client: ClientId, is_unanswering: bool) {
+        if let Some(viewer) = self.viewer_mut(client) {
+            viewer.contribution.set_unanswering(is_unanswering);
+        }
     }
 
     /// Those who were asked and have not answered hold nobody and get nothing any more, until they are

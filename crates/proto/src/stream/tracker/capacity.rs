@@ -18,7 +18,7 @@ const ACK: f64 = 65.0 / 1316.0;
 /// without: a child that has found another parent keeps it.
 const SPARE_PART: usize = 8;
 
-/// Copies of the stream that a server sends however much viewers could: each slice leaves it to so many
+/// Copies of the stream that a server sends however much viewers could: each slice leaves it to this many
 /// viewers, so that one that dies or lies takes no more than a third of a tree with it.
 const LEAST_COPIES: usize = 3;
 
@@ -30,7 +30,7 @@ const GIVEN_AWAY: usize = 10;
 /// newcomer takes a second of the stream, and its parents bring that only after seconds.
 const FOR_NEWCOMERS: f64 = 0.45;
 
-/// Whatever a viewer announces, it is taken to bear no more than so many streams before it has borne them.
+/// Whatever a viewer announces, it is taken to bear no more than this many streams before it has borne them.
 const MOST_BELIEVED: usize = 2;
 
 impl<A: Copy + Eq> Tracker<A> {

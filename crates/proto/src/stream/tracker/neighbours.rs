@@ -19,10 +19,10 @@ const ALONE: (usize, usize, usize) = (10, 8, 24);
 /// The same where a mesh only repairs, of those that a viewer looks for. As many find it.
 const BESIDE_TREES: (usize, usize, usize) = (6, 6, 12);
 
-/// Who has so many times the neighbours that it should have is named to nobody.
+/// Who has this many times the neighbours that it should have is named to nobody.
 const TOO_MANY: usize = 2;
 
-/// So many are drawn for each that is to be found.
+/// This many are drawn for each that is to be found.
 const DRAWN: usize = 4;
 
 impl<A: Copy + Eq> Tracker<A> {

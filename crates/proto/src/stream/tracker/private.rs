@@ -13,7 +13,7 @@ use super::{Refusal, Tracker};
 use crate::session::{Remote, SessionId};
 use crate::stream::content::ClientId;
 use crate::stream::message::{Assignment, Contact, Parent};
-use crate::stream::told::Told;
+use crate::stream::report_history::ReportHistory;
 use crate::stream::tree::{BACKUPS, NodeId};
 
 /// The part of the server's places that private viewers of a public stream may have.
@@ -29,7 +29,7 @@ pub struct PrivateViewer<A> {
     /// When it last said something.
     pub heard: Time,
     /// How it says that it fares.
-    pub told: Told,
+    pub reports: ReportHistory,
     /// Whether it knows that all comes from the server.
     is_assigned: bool,
 }
@@ -75,7 +75,7 @@ impl<A: Copy + Eq> Tracker<A> {
         self.places(self.config.upload).saturating_sub(taken)
     }
 
-    /// Whether there are places for so many private viewers.
+    /// Whether there are places for this many private viewers.
     fn has_room_for_private(&self, viewers: usize) -> bool {
         let (all, taken) = (self.places(self.config.upload), viewers * usize::from(self.config.slices));
         let most = if self.private.is_all { all } else { all / PART_OF_PUBLIC };
@@ -98,7 +98,8 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let client = self.next_number();
         let contact = Contact { client, address: remote.address, key: remote.key };
-        let viewer = PrivateViewer { contact, session, heard: now, told: Told::new(now), is_assigned: false };
+        let viewer =
+            PrivateViewer { contact, session, heard: now, reports: ReportHistory::new(now), is_assigned: false };
         self.private.viewers.insert(client, viewer);
         self.on_private_changed();
         Ok(client)

@@ -124,6 +124,84 @@ fn nobody_is_blamed_by_who_is_not_its_child_nor_when_it_has_just_come() {
     assert!(!suspect(&mut tracker), "none of them is its child");
 }
 
+/// Five seconds on, all but `dead` and their children have just been heard of; one child of a dead viewer says that
+/// nothing comes from it.
+fn after_deaths(tracker: &mut Tracker<u32>, clients: &[ClientId], dead: &[ClientId]) -> (u8, ClientId, ClientId) {
+    let orphan =
+        fed(tracker, clients).into_iter().find(|(_, child, parent)| dead.contains(parent) && !dead.contains(child));
+    let (slice, child, parent) = orphan.expect("somebody feeds somebody");
+    for &client in clients.iter().filter(|client| !dead.contains(client)) {
+        tracker.on_heard(at(4900), client);
+    }
+    tracker.on_silent(at(5000), child, &silent(slice, parent, None, false));
+    (slice, child, parent)
+}
+
+#[test]
+fn who_was_not_heard_of_since_somebody_died_gets_no_child_before_it_answers() {
+    let (mut tracker, clients) = audience(24, MBIT(4), 3);
+    tracker.take_questions();
+    let dead = &clients[3..9];
+    let (slice, child, _) = after_deaths(&mut tracker, &clients, dead);
+    let parent = parent_of(&tracker, slice, child);
+    assert!(parent.is_none_or(|parent| !dead.contains(&parent)), "{parent:?}");
+    let asked = tracker.take_questions();
+    let sessions: Vec<SessionId> = dead.iter().map(|dead| tracker.viewer(*dead).unwrap().session).collect();
+    assert_eq!(asked, sessions, "nobody else, and each once");
+    let mut moved = 0;
+    for (slice, child, parent) in fed(&tracker, &clients) {
+        if dead.contains(&parent) && !dead.contains(&child) {
+            tracker.on_silent(at(5050), child, &silent(slice, parent, None, false));
+            let now = parent_of(&tracker, slice, child);
+            assert!(now == Some(parent) || now.is_none_or(|now| !dead.contains(&now)), "{now:?}");
+            moved += usize::from(now != Some(parent));
+        }
+    }
+    assert!(moved > 10, "{moved}");
+    let node = |client| tracker.viewer(client).unwrap().node;
+    assert!(dead.iter().all(|&dead| tracker.book.is_doubtful(node(dead))));
+    tracker.on_heard(at(5200), dead[0]);
+    assert!(!tracker.book.is_doubtful(tracker.viewer(dead[0]).unwrap().node), "it has answered");
+}
+
+#[test]
+fn who_is_missed_and_leaves_the_server_unanswered_is_given_up_at_once() {
+    for is_unanswering in [true, false] {
+        let (mut tracker, clients) = audience(24, MBIT(4), 3);
+        let (.., parent) = after_deaths(&mut tracker, &clients, &clients[3..9]);
+        let node = tracker.viewer(parent).unwrap().node;
+        for (slice, child, missed) in fed(&tracker, &clients) {
+            if missed == parent {
+                tracker.on_silent(at(5010), child, &silent(slice, parent, None, false));
+            }
+        }
+        tracker.set_unanswering(parent, is_unanswering);
+        let is_in_trees = |tracker: &Tracker<u32>| tracker.book.clients().any(|client| client == node);
+        tracker.give_up_suspects(at(5050));
+        assert_eq!(is_in_trees(&tracker), !is_unanswering);
+        tracker.give_up_suspects(at(5510));
+        assert!(!is_in_trees(&tracker), "it had its time");
+    }
+}
+
+#[test]
+fn who_found_no_parent_while_all_might_be_gone_gets_one_once_somebody_has_answered() {
+    let (mut tracker, clients) = audience(12, MBIT(4), 3);
+    // Nor has the server any room.
+    tracker.config.upload = Rate::ZERO;
+    let held = tracker.book.places(NodeId::SERVER).1;
+    tracker.set_places(NodeId::SERVER, held);
+    let (slice, child, dead) = fed(&tracker, &clients)[0];
+    tracker.on_silent(at(5000), child, &silent(slice, dead, None, false));
+    assert_eq!(parent_of(&tracker, slice, child), Some(dead), "nobody was heard of");
+    for &client in clients.iter().filter(|&&client| client != dead) {
+        tracker.on_heard(at(5150), client);
+    }
+    tracker.place_orphans(at(5150));
+    let parent = parent_of(&tracker, slice, child);
+    assert!(parent.is_some_and(|parent| parent != dead), "{parent:?}");
+}
+
 #[test]
 fn who_passes_nothing_on_goes_where_there_is_not_enough_and_comes_back_later() {
     let (mut tracker, clients) = audience(12, Rate::from_bits_per_sec(1_150_000), 1);
@@ -131,6 +209,7 @@ fn who_passes_nothing_on_goes_where_there_is_not_enough_and_comes_back_later() {
     let mut gone = Vec::new();
     // Whoever it has for children misses all of it.
     for second in 3..30 {
+        clients.iter().for_each(|&client| tracker.on_heard(at(1000 * second), client));
         for (slice, child, parent) in fed(&tracker, &clients) {
             if parent == idle {
                 let report = ParentReport { parent, expected: 30, received: 0, forged: 0 };

@@ -1,16 +1,29 @@
 //! A child whose parent fails it, before anybody knows whether the parent is gone.
 
-use super::{Change, LinkLatency, NodeId, TreeBook};
+use std::collections::BTreeSet;
+
+use super::slice_tree::{NONE, SERVER};
+use super::{Change, LinkLatency, Links, NodeId, TreeBook};
+
+/// Who is to take the place of a parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Substitute {
+    /// This node, even if it may be gone: the child says that it is there.
+    Asked(NodeId),
+    /// Its parent in another tree, or its child in any, that gets the slice soonest: it need not be reached first.
+    Acquaintance,
+    /// Whoever is best.
+    Best,
+}
 
 impl TreeBook {
-    /// `child` gets `slice` from another node than now: from `wanted` if that has room and is not below
-    /// it, else from the best that has. False if there is none or the server does not reach the child,
-    /// whose parent then waits itself; nothing has changed then.
+    /// `child` gets `slice` from `substitute` instead of its parent. False if there is none that has room and is not
+    /// below it, or if the server does not reach the child, whose parent then waits itself; nothing has changed then.
     pub fn reassign<L: LinkLatency + ?Sized>(
         &mut self,
         slice: usize,
         child: NodeId,
-        wanted: Option<NodeId>,
+        substitute: Substitute,
         latencies: &L,
         changes: &mut Vec<Change>,
     ) -> bool {
@@ -18,28 +31,49 @@ impl TreeBook {
         if !self.is_client(child) || !self.trees[slice].reaches(node) {
             return false;
         }
-        let before = self.trees[slice].parent(node);
         let links = self.links(latencies);
-        let is_possible = |parent: NodeId| {
-            let slot = parent.slot;
-            let book = &self.trees[slice];
-            self.is_known(parent)
-                && slot != before
-                && book.reaches(slot)
-                && self.has_room_in(slot, tree)
-                && !book.is_below(slot, node)
+        let parent = match substitute {
+            Substitute::Asked(asked) => self.may_substitute(tree, node, asked).then_some(asked.slot),
+            Substitute::Acquaintance => self.best_acquaintance(tree, node, &links),
+            Substitute::Best => {
+                // The one before is no candidate.
+                let before = self.trees[slice].parent(node) as usize;
+                let places = core::mem::take(&mut self.places[before]);
+                let best = self.best_parent(tree, node, &links);
+                self.places[before] = places;
+                best.map(|(parent, _)| parent)
+            }
         };
-        let wanted = wanted.filter(|&parent| is_possible(parent)).map(|parent| parent.slot);
-        let parent = wanted.or_else(|| {
-            // The one before is no candidate.
-            let places = core::mem::take(&mut self.places[before as usize]);
-            let best = self.best_parent(tree, node, &links);
-            self.places[before as usize] = places;
-            best.map(|(parent, _)| parent)
-        });
         let Some(parent) = parent else { return false };
         self.relocate(tree, node, parent, links.cost(parent, node));
         self.finish(changes);
         true
+    }
+
+    fn may_substitute(&self, tree: u32, node: u32, asked: NodeId) -> bool {
+        let (book, slot) = (&self.trees[tree as usize], asked.slot);
+        self.is_known(asked)
+            && slot != book.parent(node)
+            && book.reaches(slot)
+            && self.held[slot as usize] < self.places[slot as usize]
+            && !book.is_below(slot, node)
+    }
+
+    fn best_acquaintance<L: LinkLatency + ?Sized>(&self, tree: u32, node: u32, links: &Links<'_, L>) -> Option<u32> {
+        let book = &self.trees[tree as usize];
+        let parents = self.trees.iter().map(|tree| tree.parent(node));
+        let parents = parents.filter(|&parent| parent != NONE && parent != SERVER);
+        let known: BTreeSet<u32> = parents.chain(self.trees.iter().flat_map(|tree| tree.children(node))).collect();
+        let may = |&other: &u32| {
+            let has_room = other != book.parent(node) && self.has_room(other);
+            has_room && self.is_served(tree, other) && !book.is_below(other, node)
+        };
+        known.into_iter().filter(may).min_by_key(|&other| (book.latency(other) + links.cost(other, node), other))
+    }
+
+    /// Whether the server reaches `node` in `tree`, and by nobody who may be gone.
+    pub(super) fn is_served(&self, tree: u32, node: u32) -> bool {
+        let book = &self.trees[tree as usize];
+        book.reaches(node) && (self.doubts == 0 || book.ancestors(node).all(|above| !self.doubtful[above as usize]))
     }
 }

@@ -218,6 +218,9 @@ impl TreeBook {
             if parent == SERVER && !self.has_room_in(SERVER, tree) || attached && book.is_below(parent, node) {
                 continue;
             }
+            if !self.is_served(tree, parent) {
+                continue;
+            }
             if slack > 0 {
                 near.push((latency, parent, link));
             }
@@ -299,7 +302,8 @@ impl TreeBook {
         let cheapest: Vec<i64> =
             costs.chunks_exact(roomy.len()).filter_map(|costs| costs.iter().copied().min()).collect();
         let mut best: Option<(i64, Insertion)> = None;
-        for parent in nodes.filter(|&parent| book.reaches(parent) && self.held[parent as usize] > 0) {
+        let is_there = |parent: u32| book.reaches(parent) && !self.doubtful[parent as usize];
+        for parent in nodes.filter(|&parent| is_there(parent) && self.held[parent as usize] > 0) {
             let latency = book.latency(parent) + links.cost(parent, node);
             for other in 0..self.trees.len() as u32 {
                 let theirs = &self.trees[other as usize];

@@ -11,11 +11,11 @@ use super::{MAX_KEPT, Receiver};
 use crate::message::Code;
 use crate::seal::SessionId;
 use crate::transfer::around::Event;
+use crate::transfer::block_ranges;
 use crate::transfer::check::FileCheck;
 use crate::transfer::error::TransferError;
 use crate::transfer::jobs::{FileDone, FileJob, FileResult, FileTask};
 use crate::transfer::partial::PartialId;
-use crate::transfer::told;
 
 impl Receiver {
     pub(super) fn hand_out(&mut self, session: SessionId, task: FileTask) {
@@ -72,7 +72,7 @@ impl Receiver {
                 (incoming.is_working, incoming.is_looked_up) = (false, false);
                 let blocks = incoming.resume(&extents);
                 // An answer is no longer than a block's datagram: a path that carries that carries it too.
-                *told = told::tell(&blocks, usize::from(incoming.offer.block));
+                *told = block_ranges::write(&blocks, usize::from(incoming.offer.block));
                 incoming.is_begun = !blocks.is_empty();
                 self.counters.resumed += blocks.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
                 if let Some(partial) = partial {

@@ -5,10 +5,10 @@ use std::ops::Range;
 use anabranch_control::time::{Duration, Time};
 
 use super::super::around::ReceiverCounters;
+use super::super::block_ranges;
 use super::super::extents::Extents;
 use super::super::jobs::Batch;
 use super::super::limits::Limits;
-use super::super::told;
 use crate::message::Offer;
 
 /// A file that arrives.
@@ -98,7 +98,7 @@ impl Incoming {
 
     /// These bytes are there from a session before; the blocks that they hold whole.
     pub fn resume(&mut self, extents: &Extents) -> Vec<Range<u64>> {
-        let whole = told::whole_blocks(&self.offer, extents);
+        let whole = block_ranges::whole_blocks(&self.offer, extents);
         for blocks in &whole {
             self.missing -= set(&mut self.arrived, blocks);
         }

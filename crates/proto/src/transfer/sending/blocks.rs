@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 
+use super::super::block_ranges;
 use super::super::phase::Phase;
-use super::super::told;
 use super::{Carried, FIRST_QUESTION, FileSender, REPEAT, write};
 use crate::message::Message;
 use crate::wire::OwnedDatagram;
@@ -151,7 +151,7 @@ impl FileSender {
 
     /// The blocks that the receiver says to have need not leave.
     pub(super) fn resume(&mut self, told: &str) {
-        for index in told::read(told, self.offer.blocks()).into_iter().flatten() {
+        for index in block_ranges::read(told, self.offer.blocks()).into_iter().flatten() {
             if !self.has_arrived(index) {
                 self.arrived[index as usize / 64] |= 1 << (index % 64);
                 self.missing -= 1;

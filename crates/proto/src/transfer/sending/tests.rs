@@ -49,7 +49,7 @@ impl Pair {
         Pair { sender, receiver: Receiver::new(identity, limits), now: Time::ZERO }
     }
 
-    /// The same with a file of so many blocks of 5 bytes, all of them zeros.
+    /// The same with a file of this many blocks of 5 bytes, all of them zeros.
     fn of_blocks(blocks: u64) -> Pair {
         let Pair { sender, receiver, now } = Pair::new();
         let hash = *blake3::hash(&vec![0; 5 * blocks as usize]).as_bytes();

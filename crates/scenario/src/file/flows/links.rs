@@ -17,7 +17,7 @@ use super::{MOST_HOSTS, MOST_LINKS};
 use crate::flows::topology::{Access, Dumbbell, Topology};
 use crate::flows::{LinkSpec, QueueSpec};
 
-/// Access links of a dumbbell are so many times as fast as its bottleneck if nothing is
+/// Access links of a dumbbell are this many times as fast as its bottleneck if nothing is
 /// said, but no faster than any rate may be.
 const ACCESS_FACTOR: u64 = 10;
 

@@ -141,7 +141,7 @@ const MOST_BYTES: u64 = 1 << 40;
 const MOST_PACKETS: u64 = 1 << 30;
 /// A coordinator decides at most so often.
 const SHORTEST_STEERING: Duration = Duration::from_millis(1);
-/// An ACK answers at most so many packets.
+/// An ACK answers at most this many packets.
 const MOST_TO_ACK: u64 = 1000;
 
 type RunSeconds = Seconds<0, LONGEST_RUN_S>;

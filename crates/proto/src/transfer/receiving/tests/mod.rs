@@ -196,7 +196,7 @@ impl Pair {
         assert_eq!(self.say_in(session, &Message::Finish).unwrap().unwrap().0, Code::Complete);
     }
 
-    /// So many seconds pass.
+    /// This many seconds pass.
     fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += Duration::SECOND;
@@ -362,7 +362,7 @@ fn results_for_a_closed_session_are_ignored_and_free_what_it_held() {
         });
         let under_way = pair.tasks();
         assert_eq!(under_way, [["create", "write", "write", "check"][jobs]]);
-        pair.say(&Message::Bye);
+        pair.say(&Message::Close);
         assert_eq!(pair.tasks(), under_way, "nothing is discarded at which somebody works");
         assert_eq!((pair.receiver.sessions(), pair.receiver.closing()), (0, 1));
         // The same session again would take the result for its own.
@@ -382,7 +382,7 @@ fn results_for_a_closed_session_are_ignored_and_free_what_it_held() {
 fn a_file_that_nobody_waits_for_takes_a_place_until_nothing_is_left_of_it() {
     let mut pair = Pair::new(1, Limits { files: 1, ..Limits::default() });
     pair.say(&Message::Offer(pair.offer()));
-    pair.say(&Message::Bye);
+    pair.say(&Message::Close);
     let Pair { mut receiver, jobs, store, .. } = pair;
     let (ours, theirs) = crate::seal::local_session(&Identity::generate());
     receiver.install(Time::ZERO, theirs);
@@ -402,7 +402,7 @@ fn a_file_that_was_being_put_in_its_place_when_its_session_ended_is_said_to_be_t
     assert!(pair.block(0));
     (0..3).for_each(|_| pair.work());
     assert_eq!(pair.tasks(), ["publish"]);
-    pair.say(&Message::Bye);
+    pair.say(&Message::Close);
     pair.work();
     assert_eq!((pair.store.published.len(), pair.receiver.closing(), pair.jobs.len()), (1, 0, 0));
     let events = pair.events();

@@ -15,7 +15,7 @@ fn files_beyond_the_places_wait_in_their_order_and_begin_when_there_is_one() {
     let block = Message::Block { index: 0, bytes: &[0; BLOCK] };
     assert_eq!(pair.say_in(&mut sessions[3], &block), None, "not before its turn");
     // The second of those that wait gives up; the others move on.
-    pair.say_in(&mut sessions[3], &Message::Bye);
+    pair.say_in(&mut sessions[3], &Message::Close);
     assert_eq!(pair.offer_in(&mut sessions[4]), Some(waiting(2)));
     let mut first = sessions[0].clone();
     pair.send_all_in(&mut first);
@@ -60,7 +60,7 @@ fn who_uses_all_its_sessions_gets_no_more() {
     sessions.iter_mut().for_each(|session| assert!(pair.offer_in(session).is_some()));
     assert!(pair.join(at(1)).is_none());
     assert!(pair.join(at(2)).is_some());
-    pair.say_in(&mut sessions[0], &Message::Bye);
+    pair.say_in(&mut sessions[0], &Message::Close);
     assert!(pair.join(at(1)).is_some());
 }
 

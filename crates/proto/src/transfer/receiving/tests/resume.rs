@@ -105,7 +105,7 @@ fn what_has_come_is_kept_of_who_falls_silent_and_not_of_who_takes_leave() {
     for takes_leave in [true, false] {
         let (mut pair, mut session) = begun(None);
         if takes_leave {
-            pair.say_in(&mut session, &Message::Bye);
+            pair.say_in(&mut session, &Message::Close);
         } else {
             pair.receiver.close_all(pair.now, Duration::ZERO);
             pair.wait(0);
@@ -222,7 +222,7 @@ fn a_sender_that_has_not_heard_that_its_file_has_come_is_told_when_it_asks_again
     let (mut session, offer) = (session_of(&mut pair, None), pair.offer());
     assert_eq!(offered(&mut pair, &mut session, &offer), (Code::Complete, "a".into()));
     assert_eq!(pair.say_in(&mut before, &Message::Finish).unwrap().unwrap(), (Code::Complete, "a".into()));
-    pair.say_in(&mut session, &Message::Bye);
+    pair.say_in(&mut session, &Message::Close);
     assert_eq!((pair.store.published.len(), pair.receiver.files()), (1, 0));
     // Who has taken leave and offers it again means it.
     let mut session = session_of(&mut pair, None);

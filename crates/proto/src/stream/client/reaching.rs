@@ -4,8 +4,8 @@
 
 use anabranch_control::time::{Duration, Time};
 
-use super::client::{Client, ClientEvent};
-use super::content::Content;
+use super::super::content::Content;
+use super::{Client, ClientEvent};
 use crate::session::{SessionId, Sessions};
 
 /// How long an address has until the next one is tried besides: RFC 8305's "Connection Attempt Delay".
@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_millis(2000);
 
 /// What is tried.
 #[derive(Clone, Debug)]
-pub(super) struct Reaching<A> {
+pub(in crate::stream) struct Reaching<A> {
     addresses: Vec<A>,
     /// The next one to be tried in this round, and when.
     next: usize,
@@ -27,17 +27,17 @@ pub(super) struct Reaching<A> {
 }
 
 impl<A> Reaching<A> {
-    pub(super) fn new(address: A) -> Reaching<A> {
+    pub(in crate::stream) fn new(address: A) -> Reaching<A> {
         Reaching { addresses: vec![address], next: 0, next_at: Time::ZERO, tried: Vec::new(), is_reached: false }
     }
 
     /// Whether the session with the server stands.
-    pub(super) fn is_reached(&self) -> bool {
+    pub(in crate::stream) fn is_reached(&self) -> bool {
         self.is_reached
     }
 
     /// Whether `session` is one of those that are tried.
-    pub(super) fn is_tried(&self, session: SessionId) -> bool {
+    pub(in crate::stream) fn is_tried(&self, session: SessionId) -> bool {
         self.tried.iter().any(|&(tried, _)| tried == session)
     }
 
@@ -59,12 +59,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 
     /// When something is to be tried.
-    pub(super) fn reach_at(&self) -> Time {
+    pub(in crate::stream) fn reach_at(&self) -> Time {
         if self.reaching.is_reached { Time::MAX } else { self.reaching.next_at }
     }
 
     /// Tries the next address, if it is time.
-    pub(super) fn reach_server(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+    pub(in crate::stream) fn reach_server(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         if now < self.reach_at() {
             return;
         }
@@ -85,7 +85,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 
     /// A session stands; if it is with the server, the others that were tried are left.
-    pub(super) fn on_reached(&mut self, session: SessionId, sessions: &mut impl Sessions<Self>) {
+    pub(in crate::stream) fn on_reached(&mut self, session: SessionId, sessions: &mut impl Sessions<Self>) {
         if !self.reaching.is_tried(session) {
             return;
         }
@@ -98,7 +98,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 
     /// A session is over; whether it was one of those that were tried, and others are yet.
-    pub(super) fn on_not_reached(&mut self, now: Time, session: SessionId, sessions: &mut impl Sessions<Self>) -> bool {
+    pub(in crate::stream) fn on_not_reached(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        sessions: &mut impl Sessions<Self>,
+    ) -> bool {
         if !self.reaching.is_tried(session) {
             return false;
         }
@@ -114,13 +119,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 
     /// Nothing can be had from the server: a new attempt, later.
-    pub(super) fn on_server_lost(&mut self, now: Time) {
+    pub(in crate::stream) fn on_server_lost(&mut self, now: Time) {
         (self.server, self.reaching.is_reached) = (None, false);
         (self.reaching.next, self.reaching.next_at) = (0, now + RETRY);
     }
 
     /// The session with the server is over, or none of its addresses has answered.
-    pub(super) fn on_server_closed(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+    pub(in crate::stream) fn on_server_closed(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         sessions.event(ClientEvent::Unreachable);
         self.on_server_lost(now);
     }

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use anabranch_control::time::Time;
 use anabranch_proto::machine::{Departure, Out};
 
-use super::entry::Entry;
-use super::traffic::{Traffic, hops};
-use super::{User, route_rng};
+use super::super::entry::Entry;
+use super::super::{User, route_rng};
+use super::{Traffic, hops};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::hidden::MailboxAt;
@@ -47,7 +47,7 @@ pub struct Arrived {
 }
 
 /// What is out, and what has come.
-pub(super) struct Loose<C> {
+pub(in crate::node::user) struct Loose<C> {
     next: u64,
     packets: BTreeMap<PacketId, (RouteId, Receipt)>,
     made: MadeBlocks<C>,
@@ -127,7 +127,7 @@ impl<C: Cryptography> Traffic<C> {
     }
 
     /// Another epoch has begun: whoever sent what is out asks no more of it.
-    pub(super) fn forget_loose(&mut self) {
+    pub(in crate::node::user) fn forget_loose(&mut self) {
         let packets: Vec<PacketId> = self.loose.packets.keys().copied().collect();
         packets.into_iter().for_each(|packet| self.packet_forgotten(packet));
         let routes = core::mem::take(&mut self.loose.blocks).into_values();
@@ -166,7 +166,12 @@ impl<C: Cryptography> Traffic<C> {
     }
 
     /// Opens what has come by a block of no session; whether it did.
-    pub(super) fn on_loose(&mut self, now: Time, datagram: &mut Datagram, rng: &mut impl rand_core::Rng) -> bool {
+    pub(in crate::node::user) fn on_loose(
+        &mut self,
+        now: Time,
+        datagram: &mut Datagram,
+        rng: &mut impl rand_core::Rng,
+    ) -> bool {
         let Ok(opened) = self.loose.made.open(&mut self.path_keys, datagram) else { return false };
         self.counts.received += 1;
         if let Some(route) = self.loose.blocks.remove(&opened.block) {

@@ -1,4 +1,4 @@
-//! What a receiver tells of the blocks that it has from before: ranges in the text of the report
+//! The blocks that a receiver has from before, as it tells the sender: ranges in the text of the report
 //! that accepts an offer.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::extents::Extents;
-use crate::message::{MAX_TOLD, Offer};
+use crate::message::{MAX_BLOCK_RANGES, Offer};
 
 /// The blocks of `offer` of which all bytes are in `extents`, in ranges.
 pub fn whole_blocks(offer: &Offer, extents: &Extents) -> Vec<Range<u64>> {
@@ -25,8 +25,8 @@ pub fn whole_blocks(offer: &Offer, extents: &Extents) -> Vec<Range<u64>> {
 }
 
 /// Tells that these ranges of blocks have come, which are in order, in at most `most` bytes.
-pub fn tell(ranges: &[Range<u64>], most: usize) -> String {
-    let most = most.min(MAX_TOLD);
+pub fn write(ranges: &[Range<u64>], most: usize) -> String {
+    let most = most.min(MAX_BLOCK_RANGES);
     let text = |range: &Range<u64>| format!("{}+{}", range.start, range.end - range.start);
     let mut longest: Vec<&Range<u64>> = ranges.iter().collect();
     longest.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_is_true_and_all_of_it_where_there_is_room(
+        fn what_is_written_is_true_and_all_of_it_where_there_is_room(
             spans in prop::collection::vec((1u64..2000, 1u64..2000), 0..200),
         ) {
             let mut last = 0;
@@ -75,13 +75,13 @@ mod tests {
                 last = start + length;
                 start..last
             }).collect();
-            let text = tell(&ranges, MAX_TOLD);
-            prop_assert!(text.len() <= MAX_TOLD);
+            let text = write(&ranges, MAX_BLOCK_RANGES);
+            prop_assert!(text.len() <= MAX_BLOCK_RANGES);
             let told = read(&text, last);
             let is_one = |range: &Range<u32>| ranges.contains(&(u64::from(range.start)..u64::from(range.end)));
             prop_assert!(told.iter().all(is_one));
             // The next one has 6 and 4 digits and two signs at most.
-            prop_assert!(told.len() == ranges.len() || text.len() + 13 > MAX_TOLD);
+            prop_assert!(told.len() == ranges.len() || text.len() + 13 > MAX_BLOCK_RANGES);
             let length = |range: &Range<u32>| u64::from(range.end - range.start);
             let shortest = told.iter().map(length).min().unwrap_or(0);
             let left_out = ranges.iter().filter(|range| !told.iter().any(|told| u64::from(told.start) == range.start));
@@ -100,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_as_nothing() {
-        assert_eq!((tell(&[], 90), read("", 9)), (String::new(), Vec::new()));
-        assert_eq!(tell(&[0..65, 70..71], 90), "0+65 70+1");
-        assert_eq!(tell(&[0..65, 70..71], 8), "0+65");
+    fn no_block_is_an_empty_text() {
+        assert_eq!((write(&[], 90), read("", 9)), (String::new(), Vec::new()));
+        assert_eq!(write(&[0..65, 70..71], 90), "0+65 70+1");
+        assert_eq!(write(&[0..65, 70..71], 8), "0+65");
     }
 
     #[test]

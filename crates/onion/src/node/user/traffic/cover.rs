@@ -23,9 +23,9 @@ use std::net::SocketAddr;
 use anabranch_control::time::{Duration, Time};
 use thiserror::Error;
 
-use super::entry::Entry;
-use super::traffic::{Traffic, hops, tell_no_path};
-use super::{UserSettings, route_rng};
+use super::super::entry::Entry;
+use super::super::{UserSettings, route_rng};
+use super::{Traffic, hops, tell_no_path};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::node::frame::Frame;
@@ -51,9 +51,9 @@ pub enum Cover {
     /// Nothing.
     #[default]
     Off,
-    /// So many loops a second in the mean, besides all else.
+    /// This many loops a second in the mean, besides all else.
     Loops(f64),
-    /// So many packets a second in all, always.
+    /// This many packets a second in all, always.
     ConstantRate(u32),
 }
 
@@ -80,7 +80,7 @@ struct OutLoop {
 
 /// What is due, and what is out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Covering {
+pub(in crate::node::user) struct Covering {
     cover: Cover,
     /// When the next packet is due.
     next: Time,
@@ -184,7 +184,7 @@ impl<C: Cryptography> Traffic<C> {
     }
 
     /// Sends what is due for cover.
-    pub(super) fn serve_cover(
+    pub(in crate::node::user) fn serve_cover(
         &mut self,
         now: Time,
         entry: &Entry,
@@ -249,7 +249,7 @@ impl<C: Cryptography> Traffic<C> {
     }
 
     /// Whether `block` was a loop's, which has come back then.
-    pub(super) fn on_loop(
+    pub(in crate::node::user) fn on_loop(
         &mut self,
         now: Time,
         block: BlockId,
@@ -270,7 +270,7 @@ impl<C: Cryptography> Traffic<C> {
     }
 
     /// Gives up what should be back.
-    pub(super) fn expire_loops(&mut self, now: Time, rng: &mut impl rand_core::Rng) {
+    pub(in crate::node::user) fn expire_loops(&mut self, now: Time, rng: &mut impl rand_core::Rng) {
         while let Some(&(_, block)) = self.covering.deadlines.first().filter(|(at, _)| *at <= now) {
             self.lose_loop(now, block, rng);
         }

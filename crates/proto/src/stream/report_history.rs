@@ -16,7 +16,7 @@ struct Packets {
 
 /// What a viewer has said.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ReportHistory {
     last: Option<Report>,
     /// What it had said when what counts as lately began.
     before: Packets,
@@ -26,10 +26,10 @@ pub struct Told {
     between_at: Time,
 }
 
-impl Told {
+impl ReportHistory {
     /// Of a viewer that comes now, and has said nothing.
-    pub(super) fn new(now: Time) -> Told {
-        Told { last: None, before: Packets::default(), between: Packets::default(), between_at: now }
+    pub(super) fn new(now: Time) -> ReportHistory {
+        ReportHistory { last: None, before: Packets::default(), between: Packets::default(), between_at: now }
     }
 
     /// It says how it fares; what it says of its parents is not kept.
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn what_was_missed_in_the_beginning_is_forgotten_after_a_while() {
-        let mut told = Told::new(at(0));
-        assert_eq!(told.missed_lately(), 0.0);
+        let mut reports = ReportHistory::new(at(0));
+        assert_eq!(reports.missed_lately(), 0.0);
         let missed = (1..=20).map(|second| {
-            told.on_report(at(second), &report(100 * second - 50, 50));
-            told.missed_lately()
+            reports.on_report(at(second), &report(100 * second - 50, 50));
+            reports.missed_lately()
         });
         let missed: Vec<f64> = missed.collect();
         assert_eq!((missed[0], missed[4], missed[8]), (0.5, 0.1, 50.0 / 900.0));
@@ -85,19 +85,19 @@ mod tests {
 
     #[test]
     fn what_is_missed_after_an_hour_without_misses_shows_at_once() {
-        let mut told = Told::new(at(0));
-        (1..=3600).for_each(|second| told.on_report(at(second), &report(100 * second, 0)));
-        assert_eq!(told.missed_lately(), 0.0);
-        told.on_report(at(3601), &report(360_000, 100));
-        assert!((0.08..0.2).contains(&told.missed_lately()), "{}", told.missed_lately());
+        let mut reports = ReportHistory::new(at(0));
+        (1..=3600).for_each(|second| reports.on_report(at(second), &report(100 * second, 0)));
+        assert_eq!(reports.missed_lately(), 0.0);
+        reports.on_report(at(3601), &report(360_000, 100));
+        assert!((0.08..0.2).contains(&reports.missed_lately()), "{}", reports.missed_lately());
     }
 
     #[test]
     fn counts_that_fall_or_are_absurd_are_no_share_beyond_one() {
-        let mut told = Told::new(at(0));
+        let mut reports = ReportHistory::new(at(0));
         for (second, played, skipped) in [(1, u64::MAX, u64::MAX), (9, 0, 0), (18, 0, u64::MAX), (27, u64::MAX, 5)] {
-            told.on_report(at(second), &report(played, skipped));
-            assert!((0.0..=1.0).contains(&told.missed_lately()), "{second} {}", told.missed_lately());
+            reports.on_report(at(second), &report(played, skipped));
+            assert!((0.0..=1.0).contains(&reports.missed_lately()), "{second} {}", reports.missed_lately());
         }
     }
 }
