@@ -11,7 +11,7 @@
 //! ```
 //!
 //! where r_i is the rate that the learner believes relay i to carry, F [`FLOOR`] and C [`CAP`]. The floor
-//! keeps every relay tried. The cap bounds what a relay gains that is fast, or that makes others look
+//! keeps every relay tried; that of a relay which is gone shrinks with each further loss ([`floor`]). The cap bounds what a relay gains that is fast, or that makes others look
 //! bad: by dropping what does not pass its friends, or by withholding ACKs, it gets twice its
 //! advertised share at most. `per-path` alone goes by paths instead (`per_path.rs`).
 //!
@@ -41,7 +41,7 @@ use crate::guards::Choice;
 use crate::size::MOST_HOPS;
 use config::Placement;
 use per_path::PerPath;
-use shares::Shares;
+use shares::{Candidate, Shares};
 
 /// Packets whose outcome may be open.
 pub const MOST_OPEN: usize = 1 << 16;
@@ -532,14 +532,27 @@ impl Routes {
         if let Some(least) = per_weight.min_by(f64::total_cmp) {
             gone.iter().for_each(|i| believed[*i] = Some(least * GONE_PART * self.places[*i].weight));
         }
-        let (places, guards) = (&self.places, &self.guards.in_use);
-        let relays = |of: &dyn Fn(usize) -> bool| -> Vec<(RelayIndex, f64, Option<f64>)> {
+        let (places, known, guards) = (&self.places, &self.known, &self.guards.in_use);
+        let relays = |of: &dyn Fn(usize) -> bool| -> Vec<Candidate> {
             let of = (0..places.len()).filter(|&i| of(i));
-            of.map(|i| (RelayIndex(i as u16), places[i].weight, believed[i])).collect()
+            let candidate = |i: usize| Candidate {
+                relay: RelayIndex(i as u16),
+                weight: places[i].weight,
+                rate: believed[i],
+                floor: floor(&known[places[i].slot.index()]),
+            };
+            of.map(candidate).collect()
         };
-        self.middles = Shares::new(places.len(), &relays(&|i| !places[i].is_reserved), FLOOR, CAP);
-        self.first = Shares::new(places.len(), &relays(&|i| guards.contains(&RelayIndex(i as u16))), FLOOR, CAP);
+        self.middles = Shares::new(places.len(), &relays(&|i| !places[i].is_reserved), CAP);
+        self.first = Shares::new(places.len(), &relays(&|i| guards.contains(&RelayIndex(i as u16))), CAP);
     }
+}
+
+/// The least that a relay gets of its advertised share. After n losses in a row and no arrival, the next packet arrives
+/// with a probability of 1 / (n + 2) (Laplace's rule of succession): a relay that is gone is asked ever more seldom, in
+/// proportion to that.
+fn floor(known: &Known) -> f64 {
+    FLOOR * f64::from(GONE + 2) / f64::from(known.lost_in_a_row.max(GONE) + 2)
 }
 
 /// Where nothing is learned of delays: RFC 6298 2.1's first timeout for each of three links.

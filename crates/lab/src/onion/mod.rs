@@ -1,6 +1,7 @@
 //! An onion overlay in the simulated world: relays with limits, exits, and users who download through them, with
 //! the machines that run on sockets.
 
+mod account;
 pub mod hidden;
 mod limit;
 mod node;
@@ -31,6 +32,7 @@ use anabranch_scenario::overlay::LimitKind;
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 
+pub use account::Account;
 pub use limit::Cells;
 pub use node::{Downloaded, OnionNode, Wish};
 use node::{Downloader, ExitRelay, address};

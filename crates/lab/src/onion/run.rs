@@ -14,6 +14,7 @@ use anabranch_sim::delay::{DelayModel, JitterTail};
 use anabranch_sim::pairs::PairsConfig;
 use anabranch_stats::{jain_fairness, percentile};
 
+use super::account::Account;
 use super::limit::Cells;
 use super::{OnionRun, OnionTotals, OnionWorld, UserOutcome, Wish};
 use crate::monitor::Monitor;
@@ -60,6 +61,8 @@ pub struct OnionMetrics {
     pub limit_bytes_per_s: f64,
     /// The share of that limit that was reached.
     pub limit_share: f64,
+    /// Where the rest of it went.
+    pub account: Account,
     /// Jain's index of what users read and sent.
     pub jain_index: f64,
     /// Of the packets that came to relays, those that were beyond a limit.
@@ -253,17 +256,16 @@ fn metrics(
     let users: Vec<UserOutcome> = world.users().collect();
     let down = (totals.downloaded - before.downloaded) as f64;
     let up = (totals.uploaded - before.uploaded) as f64;
-    let work = Cells::of_format().work(down, up, scenario.onion.hops);
+    let users_before = before.of_users.iter().copied().chain(core::iter::repeat([0; 2]));
+    let of_users = totals.of_users.iter().zip(users_before);
+    let of_users: Vec<[f64; 2]> = of_users.map(|(now, before)| [0, 1].map(|i| (now[i] - before[i]) as f64)).collect();
+    // Of each user by itself: one's data fills no cells of another's blocks.
+    let cells = Cells::of_format();
+    let work: f64 = of_users.iter().map(|[down, up]| cells.work(*down, *up, scenario.onion.hops)).sum();
     let limit_share = work / capacity;
     let percent = |part: u64, of: u64| 100.0 * part as f64 / of as f64;
     let packets = totals.packets - before.packets;
     let (lost, delivered) = (totals.lost - before.lost, totals.delivered - before.delivered);
-    let of_users: Vec<f64> = totals
-        .of_users
-        .iter()
-        .zip(before.of_users.iter().copied().chain(core::iter::repeat(0)))
-        .map(|(now, before)| (now - before) as f64)
-        .collect();
     let stalls: Vec<f64> = users
         .iter()
         .filter(|user| user.downloaded.whole.is_none())
@@ -276,6 +278,8 @@ fn metrics(
     let finished: Vec<f64> = users.iter().filter_map(UserOutcome::took).map(Duration::as_secs_f64).collect();
     let drawn = world.draws();
     let returned = totals.loops_returned - before.loops_returned;
+    // What greedy relays carry has no limit to be held against.
+    let limited = if scenario.misbehaving().1 > 0 { f64::NAN } else { capacity };
     OnionMetrics {
         simulated: simulated.since(Time::ZERO),
         counted,
@@ -284,7 +288,9 @@ fn metrics(
         upload_bytes_per_s: up / seconds,
         limit_bytes_per_s: (down + up) / seconds / limit_share,
         limit_share,
-        jain_index: jain_fairness(&of_users).unwrap_or(f64::NAN),
+        account: Account::new(&totals, before, limited, work, scenario.onion.hops),
+        jain_index: jain_fairness(&of_users.iter().map(|[down, up]| down + up).collect::<Vec<f64>>())
+            .unwrap_or(f64::NAN),
         refused_percent: percent(totals.refused - before.refused, packets),
         lost_percent: percent(lost, lost + delivered),
         stall_max_s: stalls.iter().copied().fold(f64::NAN, f64::max),

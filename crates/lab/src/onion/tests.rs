@@ -200,6 +200,35 @@ fn a_run_counts_what_users_and_services_read_below_what_relays_can_carry() {
 }
 
 #[test]
+fn what_relays_could_carry_is_read_idle_lost_or_beyond_the_least() {
+    let of = |more: &str| super::run(&scenario(&format!("{SHORT}{more}")), &()).expect("a good scenario").metrics;
+    let (plain, dropped) = (of(""), of("[relays]\ndroppers = 0.25\n"));
+    for metrics in [&plain, &dropped] {
+        let Account { idle, lost, beyond } = metrics.account;
+        assert!((metrics.limit_share + idle + lost + beyond - 1.0).abs() < 1e-9, "{metrics:?}");
+        // No relay can carry more than its limit, nor be read more than it carries.
+        assert!(idle > 0.0 && lost > 0.0 && beyond > 0.0, "{metrics:?}");
+    }
+    let looping = of("").account.beyond;
+    let loops =
+        super::run(&scenario(&SHORT.replace("guards = 0", "guards = 0\ncover = \"loops\"\nloops_per_s = 20")), &());
+    assert!(loops.expect("a good scenario").metrics.account.beyond > looping + 0.01);
+    assert!(of("[relays]\ngreedy = 0.25\n").account.idle.is_nan());
+}
+
+#[test]
+fn a_packet_that_a_relay_refuses_has_come_once() {
+    let mut run = run(20, 20, 3);
+    run.limit = Some((LimitKind::Window, Rate::from_bytes_per_sec(100_000)));
+    run.wish = Wish::Endless;
+    let mut world = OnionWorld::<Transparent, _>::new(&run, Treatment::default()).expect("settings");
+    world.step(at(20));
+    let totals = world.totals();
+    assert!(totals.refused > 500, "{totals:?}");
+    assert_eq!(totals.packets, world.observer().came_in_all);
+}
+
+#[test]
 fn runs_are_the_same_on_any_number_of_threads() {
     let of = |seed| anabranch_scenario::onion_run::OnionRunScenario { seed, ..scenario(SHORT) };
     let jobs = [of(1), of(2), of(3)];

@@ -15,11 +15,15 @@ pub struct OnionTotals {
     /// Bytes that services read.
     pub uploaded: u64,
     /// What each user read, and what services read of it.
-    pub of_users: Vec<u64>,
+    pub of_users: Vec<[u64; 2]>,
     /// Packets that came to relays.
     pub packets: u64,
     /// Of those, what was beyond a limit.
     pub refused: u64,
+    /// Of those, what relays with a limit took that carry what they should.
+    pub carried: u64,
+    /// Packets that came to services.
+    pub to_services: u64,
     /// Packets that came to users by a block.
     pub received: u64,
     /// Cells of users that are known to have arrived.
@@ -30,7 +34,9 @@ pub struct OnionTotals {
     pub loops: u64,
     /// Of those, what came back.
     pub loops_returned: u64,
-    /// Of those, what was given up.
+    /// Relays that those passed.
+    pub loop_hops: u64,
+    /// Of the loops that left, what was given up.
     pub loops_lost: u64,
     /// Services that read other bytes than were sent.
     pub wrong_uploads: u64,
@@ -50,7 +56,7 @@ pub struct Draws {
 impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     /// What has happened so far.
     pub fn totals(&self) -> OnionTotals {
-        let mut totals = OnionTotals { of_users: vec![0; self.users as usize], ..OnionTotals::default() };
+        let mut totals = OnionTotals { of_users: vec![[0; 2]; self.users as usize], ..OnionTotals::default() };
         for node in 0..self.relays + self.users {
             let Some(machine) = self.machine(node) else { continue };
             match machine {
@@ -58,26 +64,31 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
                     let counts = relay.node.relay().counts();
                     totals.packets += counts.forwarded + counts.to_clients + counts.delivered;
                     totals.packets += counts.dropped.iter().sum::<u64>();
-                    let refused = relay.node.counts().refused;
-                    totals.packets += refused;
-                    totals.refused += refused;
+                    // A refused packet has been opened and counted before.
+                    let node = relay.node.counts();
+                    totals.refused += node.refused;
+                    totals.to_services += node.to_service;
+                    if !relay.drops && relay.node.has_limit() {
+                        totals.carried += counts.forwarded + counts.to_clients + counts.delivered - node.refused;
+                    }
                     for (user, uploaded) in &relay.uploads {
                         totals.uploaded += uploaded.read;
                         totals.wrong_uploads += u64::from(uploaded.wrong);
                         if let Some(of) = totals.of_users.get_mut(*user as usize) {
-                            *of += uploaded.read;
+                            of[1] += uploaded.read;
                         }
                     }
                 }
                 OnionNode::User(user) => {
                     let (has, counts) = (&user.has, user.user.counts());
                     totals.downloaded += has.bytes;
-                    totals.of_users[(node - self.relays) as usize] += has.bytes;
+                    totals.of_users[(node - self.relays) as usize][0] += has.bytes;
                     totals.received += counts.received;
                     totals.delivered += counts.delivered;
                     totals.lost += counts.lost;
                     totals.loops += counts.loops;
                     totals.loops_returned += counts.loops_returned;
+                    totals.loop_hops += counts.loop_hops;
                     totals.loops_lost += counts.loops_lost;
                 }
             }

@@ -71,6 +71,8 @@ pub struct RelayNodeCounts {
     pub no_client: u64,
     /// Packets of the service.
     pub from_service: u64,
+    /// Packets for the service.
+    pub to_service: u64,
 }
 
 /// A relay that runs.
@@ -101,6 +103,11 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
     pub fn limited(mut self, model: LimitModel, limit: Rate) -> RelayNode<C, S> {
         self.limiter = Some(Limiter::new(model, limit));
         self
+    }
+
+    /// Whether there is a limit.
+    pub fn has_limit(&self) -> bool {
+        self.limiter.is_some()
     }
 
     /// What has to wait for the limit for less than `grain` leaves at once, so that packets leave together: a limit is
@@ -190,6 +197,7 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
             // The wait hides which packet of a member's is which of another's; here there is no other.
             Outcome::Deliver { label, .. } => {
                 self.see(Some(from), || Neighbour::Itself);
+                self.counts.to_service += 1;
                 let mut events = Vec::new();
                 self.service.on_body(now, label, body(&frame.datagram), &mut events);
                 // What it has to send leaves by the timer, together for all that comes together.

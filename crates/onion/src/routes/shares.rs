@@ -8,6 +8,19 @@ use crate::RelayIndex;
 /// 53-bit number would show.
 const STEPS: usize = 50;
 
+/// A relay that shares are to be computed of.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Which.
+    pub relay: RelayIndex,
+    /// Its advertised weight.
+    pub weight: f64,
+    /// The rate that it is believed to carry, if anything is.
+    pub rate: Option<f64>,
+    /// The least part of its share by weight that it gets.
+    pub floor: f64,
+}
+
 /// What each relay's share is.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
@@ -19,31 +32,31 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Of the `relays` of a document of `places`: each with its weight, and the rate that it is believed
-    /// to carry, if anything is. Shares are in proportion to rates, at least `floor` and at most `cap`
-    /// times what they would be by weight. Where no rate is believed, it is the one of the typical relay
+    /// Of the `relays` of a document of `places`. Shares are in proportion to rates, at least each relay's floor and at
+    /// most `cap` times what they would be by weight. Where no rate is believed, it is the one of the typical relay
     /// of that weight; where none is at all, shares go by weight.
-    pub fn new(places: usize, relays: &[(RelayIndex, f64, Option<f64>)], floor: f64, cap: f64) -> Shares {
-        let total: f64 = relays.iter().map(|(_, weight, _)| weight).sum();
-        let base: Vec<f64> = relays.iter().map(|(_, weight, _)| weight / total).collect();
-        let mut per_weight: Vec<f64> = relays.iter().filter_map(|(_, weight, rate)| Some((*rate)? / weight)).collect();
+    pub fn new(places: usize, relays: &[Candidate], cap: f64) -> Shares {
+        let total: f64 = relays.iter().map(|of| of.weight).sum();
+        let base: Vec<f64> = relays.iter().map(|of| of.weight / total).collect();
+        let mut per_weight: Vec<f64> = relays.iter().filter_map(|of| Some(of.rate? / of.weight)).collect();
         per_weight.sort_unstable_by(f64::total_cmp);
         let shares = match per_weight.get(per_weight.len() / 2) {
             None => base,
             Some(typical) => {
-                let rates: Vec<f64> = relays.iter().map(|(_, weight, rate)| rate.unwrap_or(typical * weight)).collect();
-                bounded(&rates, &base, floor, cap)
+                let rates: Vec<f64> = relays.iter().map(|of| of.rate.unwrap_or(typical * of.weight)).collect();
+                let floors: Vec<f64> = relays.iter().zip(&base).map(|(of, base)| of.floor * base).collect();
+                bounded(&rates, &base, &floors, cap)
             }
         };
         let mut of = vec![0.0; places];
         let mut sum = 0.0;
         let mut sums = Vec::with_capacity(relays.len());
-        for ((relay, ..), share) in relays.iter().zip(shares) {
-            of[usize::from(relay.0)] = share;
+        for (candidate, share) in relays.iter().zip(shares) {
+            of[usize::from(candidate.relay.0)] = share;
             sum += share;
             sums.push(sum);
         }
-        Shares { of, relays: relays.iter().map(|(relay, ..)| *relay).collect(), sums }
+        Shares { of, relays: relays.iter().map(|of| of.relay).collect(), sums }
     }
 
     /// A relay's share.
@@ -70,9 +83,9 @@ impl Shares {
     }
 }
 
-/// q_i = min(cap b_i, max(floor b_i, λ r_i)) with Σ q = 1.
-fn bounded(rates: &[f64], base: &[f64], floor: f64, cap: f64) -> Vec<f64> {
-    let share = |lambda: f64, i: usize| (lambda * rates[i]).clamp(floor * base[i], cap * base[i]);
+/// q_i = min(cap b_i, max(floor_i, λ r_i)) with Σ q = 1.
+fn bounded(rates: &[f64], base: &[f64], floors: &[f64], cap: f64) -> Vec<f64> {
+    let share = |lambda: f64, i: usize| (lambda * rates[i]).clamp(floors[i], cap * base[i]);
     let sum = |lambda: f64| (0..rates.len()).map(|i| share(lambda, i)).sum::<f64>();
     // Where every share is at its cap, they add up to the cap, which is above 1.
     let mut high = 1.0 / rates.iter().sum::<f64>();
@@ -97,21 +110,27 @@ mod tests {
 
     use super::*;
 
-    fn relays(of: &[(f64, Option<f64>)]) -> Vec<(RelayIndex, f64, Option<f64>)> {
-        of.iter().enumerate().map(|(i, (weight, rate))| (RelayIndex(i as u16), *weight, *rate)).collect()
+    fn relays(of: &[(f64, Option<f64>)]) -> Vec<Candidate> {
+        let candidate = |(i, (weight, rate)): (usize, &(f64, Option<f64>))| Candidate {
+            relay: RelayIndex(i as u16),
+            weight: *weight,
+            rate: *rate,
+            floor: 0.1,
+        };
+        of.iter().enumerate().map(candidate).collect()
     }
 
     #[test]
     fn without_rates_shares_go_by_weight_and_unknown_relays_are_typical() {
-        let shares = Shares::new(2, &relays(&[(1.0, None), (3.0, None)]), 0.1, 2.0);
+        let shares = Shares::new(2, &relays(&[(1.0, None), (3.0, None)]), 2.0);
         assert_eq!((shares.of(RelayIndex(0)), shares.of(RelayIndex(1))), (0.25, 0.75));
-        let some = Shares::new(3, &relays(&[(1.0, Some(10.0)), (1.0, None), (2.0, Some(20.0))]), 0.1, 2.0);
+        let some = Shares::new(3, &relays(&[(1.0, Some(10.0)), (1.0, None), (2.0, Some(20.0))]), 2.0);
         assert!((some.of(RelayIndex(1)) - 0.25).abs() < 1e-9 && (some.of(RelayIndex(2)) - 0.5).abs() < 1e-9);
     }
 
     #[test]
     fn draws_follow_shares() {
-        let shares = Shares::new(3, &relays(&[(1.0, None), (2.0, None), (5.0, None)]), 0.1, 2.0);
+        let shares = Shares::new(3, &relays(&[(1.0, None), (2.0, None), (5.0, None)]), 2.0);
         let mut rng = Rng::stream(1, "shares");
         let mut counts = [0; 3];
         (0..80_000).for_each(|_| counts[usize::from(shares.draw(&mut rng).unwrap().0)] += 1);
@@ -128,7 +147,7 @@ mod tests {
     proptest! {
         #[test]
         fn shares_add_up_and_keep_their_bounds(of in prop::collection::vec((1.0f64..1e9, prop::option::of(1.0f64..1e12)), 1..60)) {
-            let shares = Shares::new(of.len(), &relays(&of), 0.1, 2.0);
+            let shares = Shares::new(of.len(), &relays(&of), 2.0);
             let total: f64 = of.iter().map(|(weight, _)| weight).sum();
             let sum: f64 = (0..of.len()).map(|i| shares.of(RelayIndex(i as u16))).sum();
             prop_assert!((sum - 1.0).abs() < 1e-6, "{}", sum);

@@ -124,7 +124,14 @@ pub struct Arrivals<'a> {
     entries: &'a [u8],
 }
 
-const ARRIVAL: usize = 2 + 4;
+/// Bytes of one in a [`Frame::Arrivals`], and those before the first.
+pub const ARRIVAL: usize = 2 + 4;
+
+/// See [`ARRIVAL`].
+pub const ARRIVALS_HEADER: usize = 1 + 8 + 8 + 1;
+
+/// Bytes of a [`Frame::Acked`].
+pub const ACKED_FRAME: usize = 1 + 8 + ACK_BYTES;
 
 impl Arrivals<'_> {
     /// The arrivals. What a liar puts beyond the range of numbers or time stops at its end.
@@ -355,8 +362,7 @@ impl Frame<'_> {
 
 /// Appends as many of `arrivals` as one frame takes and as fit `room` bytes; how many those are.
 pub fn encode_arrivals(arrivals: &[Arrival], room: usize, out: &mut Vec<u8>) -> usize {
-    const HEADER: usize = 1 + 8 + 8 + 1;
-    let most = room.saturating_sub(HEADER) / ARRIVAL;
+    let most = room.saturating_sub(ARRIVALS_HEADER) / ARRIVAL;
     let mut taken = &arrivals[..arrivals.len().min(most).min(MAX_ARRIVALS)];
     let micros = |arrival: &Arrival| arrival.at.as_nanos() / 1000;
     let (mut number, mut earliest);

@@ -9,7 +9,7 @@ use super::delays::RelayDelays;
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Sealing, SessionName};
 use super::limits::Violation;
-use super::receiver::Received;
+use super::receiver::{Received, report_delay};
 use super::sender::{Carried, Delivered, Flight, Wait};
 use super::streams::Streams;
 
@@ -223,9 +223,10 @@ impl Link {
         });
     }
 
-    /// After how long a cell's ACK is late, whatever its path.
+    /// After how long a cell's ACK is late, whatever its path: what is known of that has the wait for a report in it, and one
+    /// report may be lost.
     pub fn any_wait(&self, now: Time) -> Wait {
-        self.wait(now, self.delays.timeout(&[]), Duration::ZERO)
+        self.wait(now, self.delays.timeout(&[]), report_delay(self.round_trip))
     }
 
     /// After how long the ACK of a cell over a path of this timeout is late, which the other end may keep back for `kept`.
@@ -261,7 +262,8 @@ impl Link {
             Frame::Close.encode(&mut plain);
             self.close_due = false;
         } else {
-            if self.received.has_news() {
+            // Before it is due, a report would take the room of data.
+            if self.received.due().is_some_and(|due| due <= now) {
                 self.received.write(full - plain.len(), &mut plain);
             }
             while let Some(said) = self.streams.next_control(full - plain.len(), &mut plain) {
@@ -273,6 +275,10 @@ impl Link {
             if std::mem::take(&mut self.ping_due) && !asks && plain.len() < full {
                 Frame::Ping.encode(&mut plain);
                 asks = true;
+            }
+            // What is left of the cell costs nobody anything.
+            if self.received.has_news() && self.received.fits(full - plain.len()) {
+                self.received.write(full - plain.len(), &mut plain);
             }
         }
         plain.resize(full, 0);

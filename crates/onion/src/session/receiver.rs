@@ -2,14 +2,17 @@
 //!
 //! A report is owed once 16 cells that ask for it have come, or a quarter of a round trip after the first, 25 ms at
 //! least. Who only receives sends nothing but blocks and reports: waiting lets a report ride with as many blocks as a cell
-//! holds, and over relays a quarter of a round trip costs nobody anything. It says which of the
+//! holds, and over relays a quarter of a round trip costs nobody anything. Sooner it leaves only where a cell has room
+//! for it: in each cell it would take a twelfth of what data has. It says which of the
 //! newest 256 cells have come, and of those that are new when they came (ACK vectors); the latter
 //! twice, in two cells over two paths, so that a lost report is seldom taken for lost cells.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::replay::ReplayWindow;
 
-use super::cell::{ACK_BITS, Acked, Arrival, Frame, MAX_ARRIVALS, encode_arrivals};
+use super::cell::{
+    ACK_BITS, ACKED_FRAME, ARRIVAL, ARRIVALS_HEADER, Acked, Arrival, Frame, MAX_ARRIVALS, encode_arrivals,
+};
 
 /// This many cells make a report due.
 pub const ACK_CELLS: usize = 16;
@@ -29,11 +32,11 @@ pub fn report_delay(round_trip: Option<Duration>) -> Duration {
     round_trip.map_or(ACK_DELAY, |time| (time / SHARE).max(ACK_DELAY).min(LONGEST_ACK_DELAY))
 }
 
-/// How long the other end's report waits at most, as far as this end can tell: its round trips are a little longer or
-/// shorter than this end's.
+/// How long the other end's report and the next, which says the same again, wait at most, as far as this end can tell: its
+/// round trips are a little longer or shorter than this end's.
 pub fn report_wait(round_trip: Option<Duration>) -> Duration {
     let delay = report_delay(round_trip);
-    if delay > ACK_DELAY { delay + ACK_DELAY } else { delay }
+    if delay > ACK_DELAY { delay * 2 + ACK_DELAY } else { delay * 2 }
 }
 
 /// Arrivals that wait to be reported at most; of more, the oldest are only among the newest 256.
@@ -85,11 +88,11 @@ impl Received {
         if behind < ACK_BITS {
             self.newest[(behind / 64) as usize] |= 1 << (behind % 64);
         }
-        if self.waiting.len() == MAX_WAITING {
-            self.waiting.remove(0);
-        }
-        self.waiting.push(Arrival { number, at: now });
         if asks {
+            if self.waiting.len() == MAX_WAITING {
+                self.waiting.remove(0);
+            }
+            self.waiting.push(Arrival { number, at: now });
             self.asking += 1;
             let due = if self.asking >= ACK_CELLS { now } else { now + report_delay(self.round_trip) };
             self.due = Some(self.due.map_or(due, |before| before.min(due)));
@@ -104,6 +107,13 @@ impl Received {
     /// Whether there is something to report.
     pub fn has_news(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Whether a report fits `room` bytes with all that waits, and what is to be said again: a cell that is only among the
+    /// newest has come without a time.
+    pub fn fits(&self, room: usize) -> bool {
+        let arrivals = self.waiting.len() + self.reported.len();
+        ACKED_FRAME + 2 * ARRIVALS_HEADER + arrivals * ARRIVAL <= room
     }
 
     /// Appends a report to `out`, of `room` bytes at most.
@@ -203,8 +213,8 @@ mod tests {
             received.on_cell(Time::ZERO, 0, true);
             (received.due().map(|due| due.since(Time::ZERO)), report_wait(Some(Duration::from_millis(ms))))
         };
-        assert_eq!(due(8), (Some(ACK_DELAY), ACK_DELAY));
-        assert_eq!(due(400), (Some(Duration::from_millis(100)), Duration::from_millis(125)));
+        assert_eq!(due(8), (Some(ACK_DELAY), ACK_DELAY * 2));
+        assert_eq!(due(400), (Some(Duration::from_millis(100)), Duration::from_millis(225)));
         assert_eq!(due(9000).0, Some(LONGEST_ACK_DELAY));
         assert_eq!(report_delay(None), ACK_DELAY);
     }

@@ -328,6 +328,10 @@ pub struct Watch {
     pub is_due: bool,
     /// Since when it knows the rate, in its clock.
     known: Option<Time>,
+    /// The number after the highest that has come, and what that was when it was told since when: of the cells below,
+    /// those that had come by then were not counted.
+    next: u64,
+    counts_from: u64,
     from: Option<(u64, Time)>,
     last: u64,
     to: Option<u64>,
@@ -345,6 +349,8 @@ impl Watch {
             turn: 1,
             is_due: true,
             known: None,
+            next: 0,
+            counts_from: 0,
             from: None,
             last: 0,
             to: None,
@@ -367,13 +373,16 @@ impl Watch {
 
     /// The other end was told at `at` in its clock.
     pub fn on_told(&mut self, at: Time) {
-        self.known.get_or_insert(at);
+        if self.known.is_none() {
+            (self.known, self.counts_from) = (Some(at), self.next);
+        }
     }
 
     /// The other end's cell `number` came, which had left at `left` in its clock.
     pub fn on_cell(&mut self, now: Time, number: u64, left: Time, round_trip: Option<Duration>) {
         self.round_trip = round_trip;
-        if self.known.is_none_or(|known| left < known) {
+        self.next = self.next.max(number + 1);
+        if number < self.counts_from || self.known.is_none_or(|known| left < known) {
             return;
         }
         let (from, began) = *self.from.get_or_insert((number, left));
@@ -518,5 +527,19 @@ mod tests {
         let decides = watch.timer().unwrap();
         watch.on_timer(decides);
         assert_eq!((watch.rate().cells_per_s(), watch.is_due, watch.turn()), (554, true, 2));
+    }
+
+    #[test]
+    fn cells_that_came_before_it_was_told_that_the_rate_is_known_are_not_lost() {
+        let mut watch = Watch::new(Box::new(Stepped::default()));
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        watch.is_due = false;
+        (0..100).filter(|number| *number != 55).for_each(|number| watch.on_cell(at(number), number, at(number), None));
+        // The report on the cell with the rate has waited; one of those that left since is slow.
+        watch.on_told(at(50));
+        watch.on_cell(at(101), 55, at(55), None);
+        (100..300).for_each(|number| watch.on_cell(at(number), number, at(number), None));
+        watch.on_timer(watch.timer().unwrap());
+        assert_eq!(watch.rate().cells_per_s(), 2000);
     }
 }

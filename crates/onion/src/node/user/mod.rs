@@ -106,6 +106,8 @@ pub struct UserCounts {
     pub loops: u64,
     /// Of the loops, those that came back.
     pub loops_returned: u64,
+    /// Relays that those passed.
+    pub loop_hops: u64,
     /// Of the loops, those given up.
     pub loops_lost: u64,
 }

@@ -83,6 +83,19 @@ fn throughput_is_near_what_the_channel_carries() {
     }
 }
 
+/// A report on sixteen cells is 17 bytes a cell, one in each cell would be 90.
+#[test]
+fn reports_take_little_room_of_data_where_both_ends_have_much_to_say() {
+    let mut world = world(1, &several(4, |_, _| {}));
+    world.start(Job { up: 4 * MIB, down: 4 * MIB });
+    world.run(30.0);
+    let format = CellFormat::new(1050, Secrecy::Transparent).unwrap();
+    let room = format.plain() - cell::PLAIN_HEADER - cell::DATA_HEADER;
+    let least = (4 * MIB).div_ceil(room) as u64;
+    let [_, back] = world.cells;
+    assert!((least..least * 104 / 100).contains(&back), "{back} cells, of {least}");
+}
+
 #[test]
 fn a_quarter_of_all_paths_dies_and_the_download_goes_on() {
     for seed in 0..2 {

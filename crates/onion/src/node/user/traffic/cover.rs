@@ -258,6 +258,7 @@ impl<C: Cryptography> Traffic<C> {
     ) -> bool {
         let Some(came) = self.covering.take(block) else { return false };
         self.counts.loops_returned += 1;
+        self.counts.loop_hops += came.relays.len() as u64;
         let time = now.since(came.at);
         self.covering.delays.sample(&came.relays, time);
         if let Some(first) = came.relays.first() {
