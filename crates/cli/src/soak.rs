@@ -21,7 +21,7 @@ pub struct Args {
     /// Simulated hours
     #[arg(long, default_value_t = 1.0, value_parser = positive, conflicts_with_all = ["cases", "repeat"])]
     hours: f64,
-    /// This many cases instead of hours
+    /// Cases to run, in place of hours
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "repeat")]
     cases: Option<u64>,
     /// The first case's seed; the others follow it

@@ -56,7 +56,7 @@ pub struct Args {
     /// How rates become sending times
     #[arg(long, value_name = "HOW", default_value = "burst")]
     pacing: PacingArg,
-    /// This many peers that all relay, send and receive, instead of one sender of a file
+    /// Peers that all relay, send and receive, in place of one sender of a file
     #[arg(long, value_name = "N")]
     senders: Option<usize>,
     /// Relays for each packet

@@ -64,10 +64,10 @@ pub struct Args {
     /// Viewers, each a process of its own
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub clients: u32,
-    /// This many of them are killed without a word
+    /// How many of them are killed without a word
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub kill: u32,
-    /// This many of them lie: free-rider=N, claimer=N, dropper=N, poisoner=N, with commas, or none [default: one of
+    /// How many of them lie: free-rider=N, claimer=N, dropper=N, poisoner=N, with commas, or none [default: one of
     /// each, from 12 viewers on]
     #[arg(long, value_name = "KIND=N,...")]
     pub liars: Option<Liars>,
