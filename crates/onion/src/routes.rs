@@ -11,9 +11,9 @@
 //! ```
 //!
 //! where r_i is the rate that the learner believes relay i to carry, F [`FLOOR`] and C [`CAP`]. The floor
-//! keeps every relay tried; that of a relay which is gone shrinks with each further loss ([`floor`]). The cap bounds what a relay gains that is fast, or that makes others look
-//! bad: by dropping what does not pass its friends, or by withholding ACKs, it gets twice its
-//! advertised share at most. `per-path` alone goes by paths instead (`per_path.rs`).
+//! keeps every relay tried; that of a relay which is gone shrinks with each further loss ([`floor`]). The
+//! cap bounds what a relay gains that is fast, or that makes others look bad: by dropping what does not
+//! pass its friends, or by withholding ACKs, it gets twice its advertised share at most. `per-path` alone goes by paths instead (`per_path.rs`).
 //!
 //! Outcomes come packet by packet, late, or never; a packet of which nothing is heard is given up when
 //! [`MOST_OPEN`] others have left after it.
