@@ -81,7 +81,7 @@ fn happened(client: u32, what: Happened) -> (EventKind, Option<u32>, String) {
         Happened::Died => (EventKind::Died, format!("viewer {client} has gone without a word")),
         Happened::Excluded => (EventKind::Excluded, format!("viewer {client} was excluded: it sent forged packets")),
         Happened::LeftOut => {
-            let why = "there is not enough for all, and it passes nothing on";
+            let why = "there is not enough for all, and it passed nothing on or got nothing";
             (EventKind::Refused, format!("viewer {client} was left out: {why}"))
         }
     };

@@ -93,10 +93,17 @@ pub fn trouble(snapshot: &Snapshot) -> Option<String> {
     }
     let is_viewer = snapshot.role == snapshot::Role::Viewer;
     let gets_nothing = snapshot.played_packets == 0 && seconds(snapshot.uptime) > NOTHING_COMES;
+    // What is missed is known by what the source signs ahead of its packets.
+    let may_be = if snapshot.skipped_packets > 0 {
+        "those who watch may have too little upload for all"
+    } else {
+        "its source may have stopped"
+    };
     (is_viewer && gets_nothing && snapshot.state == State::Live).then(|| {
-        "the server answers, and no packet of the stream comes: its source may have stopped, or the network carries \
-         no packets of 1400 bytes, for which the server has --narrow"
-            .to_owned()
+        format!(
+            "the server answers, and no packet of the stream comes: {may_be}, or the network carries no packets of \
+             1400 bytes, for which the server has --narrow"
+        )
     })
 }
 

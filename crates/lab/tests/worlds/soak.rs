@@ -75,6 +75,15 @@ fn no_stream_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
     assert!(soaked.without_a_miss < 12, "{soaked:?}");
 }
 
+/// Crowds with too little upload, whose viewers got no packet, and some not even what is signed ahead of them.
+#[test]
+fn viewers_that_get_nothing_say_so() {
+    for seed in [9339, 9798, 9816, 10_578, 11_017] {
+        let soaked = streams::soak(seed, 1, Some(1), &Progress::default());
+        assert!(soaked.failures.is_empty() && soaked.viewers > 0, "{:#?}", soaked.failures);
+    }
+}
+
 #[test]
 fn no_coordinator_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
     let run = |threads| coordination::soak(1, 40, Some(threads), &Progress::default());

@@ -184,6 +184,15 @@ impl<P: Clone> Buffer<P> {
         Some(Release::Skipped(from, behind.since(from)))
     }
 
+    /// What goes out next is `id`, if nothing is held that is to go out before it.
+    pub fn skip_to(&mut self, id: PacketId) -> Option<Release<P>> {
+        if self.next < self.end || id <= self.next {
+            return None;
+        }
+        let from = std::mem::replace(&mut self.next, id);
+        Some(Release::Skipped(from, id.since(from)))
+    }
+
     /// When [`Buffer::release`] has something if nothing else comes; `Time::MAX` for never.
     pub fn release_at(&self, now: Time, clock: &SourceClock) -> Time {
         if self.next >= self.end {

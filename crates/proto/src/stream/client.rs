@@ -558,10 +558,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
     }
 
     fn timer(&self, now: Time) -> Time {
-        let release = self.watching.as_ref().map_or(Time::MAX, |watching| {
-            let receiving = &watching.receiving;
-            receiving.buffer().release_at(now, receiving.clock())
-        });
+        let release = self.watching.as_ref().map_or(Time::MAX, |watching| watching.receiving.release_at(now));
         let tick = if self.watching.is_some() { self.next_tick } else { Time::MAX };
         self.reach_at().min(release).min(tick).min(self.uplink.timer())
     }

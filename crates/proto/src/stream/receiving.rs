@@ -62,8 +62,11 @@ pub struct Receiving<C: Content> {
     unproven: Vec<(Time, Arrived<C::Packet>)>,
     /// How long packets leave behind their manifest.
     lead: Duration,
-    /// Up to which packet manifests tell, and since when, from the last one on whose packets have left.
+    /// Up to which packet manifests tell, and since when, from the last one on whose packets nobody waits for any more.
     told: VecDeque<(Time, PacketId)>,
+    /// How long players wait for a packet, and since when none has come that was missing.
+    patience: Duration,
+    came: Time,
     buffer: Buffer<C::Packet>,
     clock: SourceClock,
 }
@@ -80,6 +83,8 @@ impl<C: Content> Receiving<C> {
             unproven: Vec::new(),
             lead,
             told: VecDeque::new(),
+            patience: config.patience,
+            came: now,
             buffer,
             clock: SourceClock::default(),
         }
@@ -104,8 +109,34 @@ impl<C: Content> Receiving<C> {
     }
 
     /// What goes to the players now.
+    #[inline]
     pub fn release(&mut self, now: Time) -> Option<Release<C::Packet>> {
-        self.buffer.release(now, &self.clock)
+        self.buffer.release(now, &self.clock).or_else(|| self.give_up(now))
+    }
+
+    /// When [`Receiving::release`] has something if nothing else comes; `Time::MAX` for never.
+    pub fn release_at(&self, now: Time) -> Time {
+        self.buffer.release_at(now, &self.clock).min(self.give_up_at().max(now))
+    }
+
+    /// Where nothing at all comes, there is no packet behind the hole by whose age it is skipped: players wait as long
+    /// for what manifests tell of, from when it left or the last packet came.
+    fn give_up(&mut self, now: Time) -> Option<Release<C::Packet>> {
+        if now < self.give_up_at() {
+            return None;
+        }
+        let overdue = self.told.partition_point(|(at, _)| *at + self.lead + self.patience <= now).checked_sub(1)?;
+        self.buffer.skip_to(self.told[overdue].1)
+    }
+
+    /// When players are told that they miss what has not come; `Time::MAX` while there is something behind it.
+    fn give_up_at(&self) -> Time {
+        let next = self.buffer.next();
+        if next < self.buffer.end() {
+            return Time::MAX;
+        }
+        let missed = self.told.partition_point(|(_, end)| *end <= next);
+        self.told.get(missed).map_or(Time::MAX, |(at, _)| (*at + self.lead).max(self.came) + self.patience)
     }
 
     /// The manifest that covers `id`, if it has come.
@@ -133,6 +164,7 @@ impl<C: Content> Receiving<C> {
             return Verdict::Forged;
         }
         self.clock.on_arrival(now, stamp);
+        self.came = now;
         match self.buffer.insert(id, stamp, packet) {
             Inserted::New => Verdict::New,
             Inserted::Late => Verdict::Late,
@@ -176,7 +208,7 @@ impl<C: Content> Receiving<C> {
         if self.told.back().is_none_or(|(_, end)| *end < manifest.end()) {
             self.told.push_back((now, manifest.end()));
         }
-        while self.told.get(1).is_some_and(|(at, _)| *at + self.lead <= now) {
+        while self.told.get(1).is_some_and(|(at, _)| *at + self.lead + self.patience <= now) {
             self.told.pop_front();
         }
         self.manifests.insert(place, manifest);

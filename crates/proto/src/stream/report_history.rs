@@ -48,6 +48,11 @@ impl ReportHistory {
         self.last.as_ref()
     }
 
+    /// Whether it has said that its players got nothing and miss nothing since the beginning.
+    pub fn has_nothing(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| last.played == 0 && last.skipped == 0)
+    }
+
     /// Of the packets that were due [lately](LATELY), the part that came too late; 0 if none was due.
     pub fn missed_lately(&self) -> f64 {
         let Some(last) = &self.last else { return 0.0 };

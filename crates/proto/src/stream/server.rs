@@ -74,7 +74,7 @@ pub enum ServerEvent {
     Left(ClientId, bool),
     /// Most of its children got forged packets from it: it may not come back.
     Excluded(ClientId),
-    /// There is not enough for all, and it passes nothing on: it may come back later.
+    /// There is not enough for all, and it passes nothing on or gets nothing: it may come back later.
     LeftOut(ClientId),
 }
 
@@ -244,6 +244,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.tracker.set_round_trip(client, round_trip);
         }
         self.tracker.on_report(now, client, report);
+        if self.cannot_be_served(now, client) {
+            return self.send_away(now, client, Refusal::Overloaded, sessions);
+        }
         if self.config.mode.has_mesh() {
             let neighbours = self.tracker.neighbours(client, usize::from(report.neighbours), &mut self.rng);
             if !neighbours.is_empty() {

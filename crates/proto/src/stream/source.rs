@@ -18,6 +18,9 @@ const GENERATION: Duration = Duration::from_millis(100);
 /// The bitrate is that of so long a time.
 const BITRATE_WINDOW: Duration = Duration::from_millis(3000);
 
+/// Who brings no packet for so long has paused: a camera that stands still, an input that begins again.
+const PAUSE: Duration = Duration::from_millis(1000);
+
 /// Keyframes that are remembered at most: of half a minute, if they are a second apart.
 const MOST_KEYFRAMES: usize = 30;
 
@@ -57,6 +60,8 @@ pub struct Source<C: Content> {
     /// When the first of them came.
     since: Time,
     keyframes: VecDeque<(PacketId, Stamp)>,
+    /// When the first generation came after the last pause.
+    resumed: Time,
     /// When generations left, and how many bytes each had.
     recent: VecDeque<(Time, u64)>,
     recent_bytes: u64,
@@ -76,6 +81,7 @@ impl<C: Content> Source<C> {
             collected: Vec::new(),
             since: start,
             keyframes: VecDeque::new(),
+            resumed: start,
             recent: VecDeque::new(),
             recent_bytes: 0,
         }
@@ -150,11 +156,23 @@ impl<C: Content> Source<C> {
         let manifest =
             Manifest { generation: self.generation, first: self.first, packets: packets.len() as u16, proofs };
         let bytes = packets.iter().map(|(_, packet)| C::packet_length(packet) as u64).sum();
+        if self.is_paused(now) {
+            self.resumed = now;
+        }
         self.recent.push_back((now, bytes));
         self.recent_bytes += bytes;
         self.first = manifest.end();
         self.generation += 1;
         self.signed.push_back((now, Signed { manifest: Arc::new(manifest), packets }));
+    }
+
+    fn is_paused(&self, now: Time) -> bool {
+        self.recent.back().is_none_or(|&(last, _)| now >= last + PAUSE)
+    }
+
+    /// Since when it goes on without a pause; none in one.
+    pub fn goes_on_since(&self, now: Time) -> Option<Time> {
+        (!self.is_paused(now)).then_some(self.resumed)
     }
 
     /// Bits of packets a second over the last seconds; zero before the first generation.

@@ -16,6 +16,7 @@ use super::tree::Moves;
 
 mod beginning;
 mod looking;
+mod missing;
 mod private;
 mod reaching;
 

@@ -1,8 +1,9 @@
 //! Who watches no more: it has left, was silent for too long, or had to go.
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 
 use super::super::content::{ClientId, Content};
+use super::super::message::Message;
 use super::super::overlay::Happened;
 use super::super::tracker::Refusal;
 use super::{Server, ServerEvent};
@@ -10,6 +11,10 @@ use crate::session::{SessionId, Sessions};
 
 /// Keys that are excluded at most; the oldest are forgiven for others.
 const MOST_EXCLUDED: usize = 4096;
+
+/// Who has nothing for so long after it was let in, neither of the stream nor of what is signed ahead of it, cannot be
+/// served: lines are full, or its own bears nothing.
+const NOTHING_COMES: Duration = Duration::from_millis(10_000);
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     /// Pages are told of it; before the tracker forgets.
@@ -26,7 +31,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         sessions.event(ServerEvent::Left(client, was_silent));
     }
 
-    /// Somebody has to go. Who forges may not come in again.
+    /// Whether `client` says that it gets nothing, though the stream has gone on for long since it came.
+    pub(super) fn cannot_be_served(&self, now: Time, client: ClientId) -> bool {
+        let since = self.tracker.has_nothing_since(client).zip(self.source.goes_on_since(now));
+        since.is_some_and(|(joined, resumed)| now >= joined.max(resumed) + NOTHING_COMES)
+    }
+
+    /// Somebody has to go. Who forges may not come in again; others are told that there is no room for them.
     pub(super) fn send_away(&mut self, now: Time, client: ClientId, why: Refusal, sessions: &mut impl Sessions<Self>) {
         let public = self.tracker.viewer(client).map(|viewer| viewer.contact);
         let private = || self.tracker.private_viewer(client).map(|viewer| viewer.contact);
@@ -39,8 +50,15 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.excluded.push_back(contact.key);
         }
         if let Some(session) = self.peers.session_of(client) {
-            sessions.close(session);
+            let remote = self.peers.get(session).and_then(|peer| peer.remote);
             self.forget(session);
+            if is_forger {
+                sessions.close(session);
+            } else {
+                // Closing it at once would overtake the word.
+                sessions.send(session, Message::Overloaded);
+                self.peers.begin(now, session, None).remote = remote;
+            }
         }
         self.note_gone(now, client, if is_forger { Happened::Excluded } else { Happened::LeftOut });
         self.tracker.leave(client);

@@ -66,6 +66,13 @@ impl<A: Copy + Eq> Tracker<A> {
         }
     }
 
+    /// Since when somebody has been let in whose players got nothing and miss nothing, by its last report.
+    pub fn has_nothing_since(&self, client: ClientId) -> Option<Time> {
+        let public = self.viewer(client).map(|viewer| (viewer.joined, &viewer.reports));
+        let private = || self.private_viewer(client).map(|viewer| (viewer.joined, &viewer.reports));
+        public.or_else(private).filter(|(_, reports)| reports.has_nothing()).map(|(joined, _)| joined)
+    }
+
     /// Packets of a slice in a period of reports.
     pub(super) fn packets_of_a_slice(&self) -> u32 {
         let bytes = (self.bitrate * super::super::client::REPORT_PERIOD).get();

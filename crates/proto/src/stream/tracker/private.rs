@@ -26,6 +26,8 @@ pub struct PrivateViewer<A> {
     pub contact: Contact<A>,
     /// Its session.
     pub session: SessionId,
+    /// When it came.
+    pub joined: Time,
     /// When it last said something.
     pub heard: Time,
     /// How it says that it fares.
@@ -98,8 +100,14 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let client = self.next_number();
         let contact = Contact { client, address: remote.address, key: remote.key };
-        let viewer =
-            PrivateViewer { contact, session, heard: now, reports: ReportHistory::new(now), is_assigned: false };
+        let viewer = PrivateViewer {
+            contact,
+            session,
+            joined: now,
+            heard: now,
+            reports: ReportHistory::new(now),
+            is_assigned: false,
+        };
         self.private.viewers.insert(client, viewer);
         self.on_private_changed();
         Ok(client)
