@@ -210,6 +210,44 @@ fn a_viewer_that_asks_for_it_is_named_to_nobody_in_a_public_stream() {
     }
 }
 
+/// What a viewer says on standard error until a line for which `is_it`.
+fn says_until(viewer: &mut Running, is_it: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| is_it(line)) {
+        let mut line = String::new();
+        assert!(viewer.words.read_line(&mut line).unwrap() > 0, "it ends after {said:?}");
+        said.push(line.trim().to_owned());
+    }
+    said
+}
+
+#[test]
+fn a_newcomer_for_whom_there_is_no_room_is_told_so_and_plays_once_there_is() {
+    const NO_ROOM: &str = "nobody has room to pass the stream on to another viewer";
+    let place = Place::new("");
+    // The clip has 84 kbit/s: the server can feed one viewer and a half, and viewers next to nobody.
+    let (mut server, link, _) = serve_with(&place, &["--upload", "150 kbit/s"]);
+    let poor = ["--upload", "10 kbit/s"];
+    let mut first = watch(&place, &link, &poor);
+    first.until(|line| line["here"]["played_packets"].as_u64() > Some(50));
+    let mut second = watch(&place, &link, &poor);
+    let told = second.until(|line| line["here"]["state"] == "overloaded");
+    assert_eq!(told["here"]["detail"], format!("{NO_ROOM}; the server is asked again"), "{told}");
+    assert_eq!(told["here"]["played_packets"], 0, "{told}");
+    let said = says_until(&mut second, |line| line.contains("no") && line.contains("room"));
+    assert_eq!(said.last().unwrap(), &format!("{NO_ROOM}; trying again"));
+    assert!(!said.iter().any(|line| line.contains("lets this viewer in")), "{said:?}");
+    let refused = |event: &serde_json::Value| event["text"].as_str().unwrap().contains("nobody has room");
+    server.until(|line| line["overlay"]["events"].as_array().unwrap().iter().any(refused));
+    // It has cost the first viewer nothing, and takes its place.
+    let before = first.line();
+    assert_eq!((&before["here"]["state"], &before["here"]["skipped_packets"]), (&"live".into(), &0.into()), "{before}");
+    drop(first);
+    says_until(&mut second, |line| line == "the server lets this viewer in");
+    let live = second.until(|line| line["here"]["played_packets"].as_u64() > Some(100));
+    assert_eq!((&live["here"]["state"], &live["here"]["skipped_packets"]), (&"live".into(), &0.into()), "{live}");
+}
+
 #[test]
 fn a_page_that_is_open_is_told_of_all_and_one_that_is_not_costs_nothing() {
     let place = Place::new("");
