@@ -1,14 +1,8 @@
 //! Packets without bytes, which know by themselves whether they are genuine.
 
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
+use anabranch_proto::stream::content::{ClientId, Content, HASH, Manifest, SIGNATURE, Ticket};
 use anabranch_proto::stream::packet::{MAX_PACKET, PacketId, Stamp};
-
-/// Bytes of an Ed25519 signature.
-const SIGNATURE: usize = 64;
-
-/// Bytes of a packet's hash in a manifest.
-const HASH: usize = 16;
 
 /// The content of simulated streams.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use anabranch_proto::stream::enabler::EnablerConfig;
 use anabranch_proto::stream::exploration::ExplorationConfig;
 use anabranch_proto::stream::feeds::Feed;
 use anabranch_proto::stream::message::{Datagram, Message, Mode};
+use anabranch_proto::stream::on_wire;
 use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
-use anabranch_proto::stream::traffic::PACKET_ON_WIRE;
 use anabranch_proto::stream::tree::Moves;
 use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
@@ -426,7 +426,7 @@ impl Stage<'_> {
         let (mut startup, mut first) = (after(|watched| watched.started), after(|watched| watched.first));
         let mut let_in = after(|watched| watched.let_in);
         let due = observed.honest_played + observed.honest_skipped;
-        let useful = got as f64 * PACKET_ON_WIRE as f64;
+        let useful = got as f64 * on_wire::PACKET as f64;
         let overhead = observed.traffic.overhead(all_bytes, useful);
         let metrics = StreamMetrics {
             simulated,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use anabranch_proto::codec::{CodecError, Reader, Writer};
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
+use anabranch_proto::stream::content::{ClientId, Content, HASH, Manifest, SIGNATURE, Ticket};
 use anabranch_proto::stream::packet::{MAX_PACKET, PacketId, Stamp};
 use anabranch_proto::stream::wire::WireContent;
 use ring::signature::{ED25519, UnparsedPublicKey};
@@ -25,12 +25,6 @@ use crate::sessions::identity::PeerIdentity;
 const PACKET_CONTEXT: &str = "anabranch stream 1 packet";
 const MANIFEST_CONTEXT: &[u8] = b"anabranch stream 1 manifest\0";
 const TICKET_CONTEXT: &[u8] = b"anabranch stream 1 ticket\0";
-
-/// Bytes of a packet's hash.
-const HASH: usize = 16;
-
-/// Bytes of a signature.
-const SIGNATURE: usize = 64;
 
 /// Content of streams on networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

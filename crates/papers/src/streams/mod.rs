@@ -17,8 +17,8 @@ pub mod trees;
 use anabranch_control::units::Rate;
 use anabranch_lab::stream::StreamMeasured;
 use anabranch_proto::stream::message::Mode;
+use anabranch_proto::stream::on_wire;
 use anabranch_proto::stream::packet::MAX_PACKET;
-use anabranch_proto::stream::traffic;
 use anabranch_report::{Cell, Table};
 use anabranch_scenario::stream::{Rates, StreamScenario};
 
@@ -26,7 +26,7 @@ use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Row, StreamLab};
 
 /// Bytes of a packet of the stream with all headers.
-const PACKET_ON_WIRE: f64 = traffic::PACKET_ON_WIRE as f64;
+const PACKET_ON_WIRE: f64 = on_wire::PACKET as f64;
 
 /// Something that is measured of a run: name, unit, and how. Not a number where the run has none.
 type Metric = (&'static str, &'static str, fn(&StreamMeasured) -> f64);

@@ -28,7 +28,7 @@ use crate::key_text;
 
 pub use books::{SessionConfig, SessionCounters};
 pub use flow_sessions::{Acting, FlowSessions};
-pub use packet::{ConnectionId, DATAGRAM_HEADERS, Packet};
+pub use packet::{ACK_ALONE, ConnectionId, DATAGRAM_HEADERS, Packet};
 
 /// Bytes of messages to one peer that may wait for their arrival: what QUIC libraries let a stream
 /// have outstanding by default (a megabyte or so). Beyond, the session is over.

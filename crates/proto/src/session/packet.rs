@@ -22,6 +22,9 @@ const STREAM_FRAME: usize = 1 + 1 + 4 + 2;
 /// Type, highest number, delay, count and first range of an ACK frame (RFC 9000, 19.3).
 const ACK_FRAME: usize = 1 + 4 + 2 + 1 + 2;
 
+/// A packet that carries nothing but an ACK of one range.
+pub const ACK_ALONE: usize = UDP_IPV4 + SHORT_HEADER + ACK_FRAME;
+
 /// A gap and a range more.
 const ACK_RANGE: usize = 2 + 2;
 

@@ -7,8 +7,9 @@
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use super::on_wire;
 use super::packet::MAX_PACKET;
-use super::uplink::{MOST_ASKED, PACKET};
+use super::uplink::MOST_ASKED;
 
 /// What a player begins with, where keyframes are a second apart.
 const GROUP_OF_PICTURES: Duration = Duration::from_millis(1000);
@@ -35,13 +36,13 @@ impl Beginnings {
     /// Packets that may be promised now to one newcomer, while pushes leave `left`.
     pub fn room(&self, now: Time, left: Rate) -> u64 {
         let span = (now + WITHIN).since(self.taken_until.max(now));
-        (((left * span).get() as f64 / PACKET) as u64).min(MOST_ASKED as u64)
+        (((left * span).get() as f64 / on_wire::PACKET as f64) as u64).min(MOST_ASKED as u64)
     }
 
     /// Promises `packets`, at most as many as there is room for.
     pub fn promise(&mut self, now: Time, left: Rate, packets: u64) {
         if packets > 0 {
-            self.taken_until = self.taken_until.max(now) + Bytes::new((packets as f64 * PACKET) as u64) / left;
+            self.taken_until = self.taken_until.max(now) + Bytes::new(packets * on_wire::PACKET as u64) / left;
         }
     }
 }
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn newcomers_are_promised_no_more_than_pushes_leave_in_time() {
-        // 359 packets a second, of which a group of pictures of 2 Mbit/s takes 190.
+        // 360 packets a second, of which a group of pictures of 2 Mbit/s takes 190.
         let left = Rate::from_bits_per_sec(4_000_000);
         let group = Beginnings::group(Rate::from_bits_per_sec(2_000_000));
         let mut beginnings = Beginnings::default();
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(group, 190);
         let first: Vec<u64> = (0..4).map(|_| come(1000)).collect();
         assert_eq!((first[0], first[2..].to_vec()), (190, vec![0, 0]));
-        assert!((95..98).contains(&first[1]), "{first:?}");
+        assert!((97..100).contains(&first[1]), "{first:?}");
         assert!((70..73).contains(&come(1200)), "a fifth of a second has gone");
         assert_eq!(come(3000), 190);
     }

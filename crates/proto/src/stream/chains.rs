@@ -9,8 +9,8 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::content::ClientId;
 use super::gossip::{Gossip, Mass};
+use super::on_wire;
 use super::packet::Stamp;
-use super::tracker::capacity::OVERHEAD;
 use crate::session::SessionId;
 
 /// Chains that a client is part of at most; the oldest are forgotten for others. A server has some tens.
@@ -58,7 +58,7 @@ impl Monitoring {
     /// A packet of the stream has come that was not here.
     #[inline]
     pub fn on_packet(&mut self, length: usize) {
-        self.received += length as f64 * OVERHEAD;
+        self.received += length as f64 * on_wire::STREAM;
     }
 
     /// What gossip has shown.

@@ -69,7 +69,13 @@ pub struct Manifest<C: Content> {
 pub const MAX_GENERATION: u16 = 64;
 
 /// Bytes of a manifest on the wire, without its proofs: generation 4, first 8, packets 2.
-const MANIFEST_HEADER: usize = 4 + 8 + 2;
+pub(super) const MANIFEST_HEADER: usize = 4 + 8 + 2;
+
+/// Bytes of a packet's hash in its manifest.
+pub const HASH: usize = 16;
+
+/// Bytes of a signature: Ed25519's.
+pub const SIGNATURE: usize = 64;
 
 impl<C: Content> Manifest<C> {
     /// Whether `id` is one of its packets.

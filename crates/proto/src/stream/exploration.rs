@@ -37,7 +37,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::content::ClientId;
 use super::message::{ChainLink, Contact};
-use super::packet::MAX_PACKET;
+use super::on_wire;
 use crate::session::SessionId;
 
 /// Slots of viewers that are explored at most: pairs take eight megabytes then.
@@ -56,7 +56,7 @@ const GAP: Duration = Duration::from_millis(250);
 const MOST_OPEN: usize = 4096;
 
 /// Bytes of an exploration packet with all headers.
-const ON_WIRE: f64 = MAX_PACKET as f64 + 85.0;
+const ON_WIRE: f64 = on_wire::EXPLORATION as f64;
 
 /// Who has this share of what it is believed to bear shows with an ACK that it bears it.
 const FULL: f64 = 0.8;

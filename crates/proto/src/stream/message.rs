@@ -286,8 +286,14 @@ pub enum Datagram<C: Content> {
     Mass(u32, Mass),
 }
 
+/// Bytes of what tells a datagram's kind.
+pub(super) const DATAGRAM_TAG: usize = 1;
+
 /// Bytes of a tag, of a packet's number and of its stamp.
-pub const PACKET_HEADER: usize = 1 + 8 + 4;
+pub const PACKET_HEADER: usize = DATAGRAM_TAG + 8 + 4;
+
+/// The same of a packet that explores: also of its chain and its nonce.
+pub(super) const EXPLORATION_HEADER: usize = PACKET_HEADER + 4 + 4;
 
 /// Bytes of a contact: number 4, address of IPv6 and port 18, key 32.
 const CONTACT: usize = 4 + 18 + 32;
@@ -302,11 +308,11 @@ impl<C: Content> WireLength for Datagram<C> {
     fn wire_length(&self) -> usize {
         match self {
             Datagram::Packet { packet, .. } => PACKET_HEADER + C::packet_length(packet),
-            Datagram::Manifest(manifest) => 1 + manifest.wire_length(),
+            Datagram::Manifest(manifest) => DATAGRAM_TAG + manifest.wire_length(),
             Datagram::Have(map) => 1 + 8 + 8 * map.words.len(),
             Datagram::Want(ids) => 1 + 8 + 2 * ids.len(),
             Datagram::WantManifests(..) => 1 + 8 + 8,
-            Datagram::Explore { packet, .. } => PACKET_HEADER + 4 + 4 + C::packet_length(packet),
+            Datagram::Explore { packet, .. } => EXPLORATION_HEADER + C::packet_length(packet),
             Datagram::Mass(..) => 1 + 4 + 4 * 8,
         }
     }

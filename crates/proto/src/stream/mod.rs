@@ -18,6 +18,7 @@ pub mod matching;
 pub mod measured;
 pub mod mesh;
 pub mod message;
+pub mod on_wire;
 pub mod overlay;
 pub mod packet;
 pub mod peer;

@@ -1,12 +1,7 @@
 //! What leaves a peer, by what it is for: so that overhead can be told by its parts.
 
 use super::content::Content;
-use super::message::{Datagram, PACKET_HEADER};
-use super::packet::MAX_PACKET;
-use crate::session::DATAGRAM_HEADERS;
-
-/// Bytes of a packet of the stream with all headers, those of IPv4 included.
-pub const PACKET_ON_WIRE: usize = MAX_PACKET + PACKET_HEADER + DATAGRAM_HEADERS;
+use super::message::Datagram;
 
 /// Bytes that left, with the headers of the packets that they left in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,8 +20,9 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::content::Content;
 use super::message::Datagram;
-use super::packet::{MAX_PACKET, PacketId};
-use crate::session::{SessionId, WireLength};
+use super::on_wire;
+use super::packet::PacketId;
+use crate::session::SessionId;
 
 /// Datagrams of the first kind that wait at most, over all sessions: enough for a manifest and a map
 /// to each of a thousand neighbours.
@@ -42,9 +43,8 @@ pub const MOST_ASKED: usize = 1152;
 /// are a twentieth of what comes.
 pub(super) const USED: f64 = 0.95;
 
-/// Headers of a datagram, and all bytes of a packet.
-const HEADERS: f64 = 64.0;
-pub(super) const PACKET: f64 = MAX_PACKET as f64 + 13.0 + HEADERS;
+/// Bytes of a packet.
+const PACKET: f64 = on_wire::PACKET as f64;
 
 /// Answers that leave at once at most after a rest.
 const ANSWERS_AT_ONCE: f64 = 4.0;
@@ -202,14 +202,14 @@ impl<C: Content> Uplink<C> {
         self.held_until = Time::MAX;
         self.count(now);
         if let Some((to, datagram)) = self.told.pop_front() {
-            self.left -= HEADERS + datagram.wire_length() as f64;
+            self.left -= on_wire::of(&datagram) as f64;
             return Some((to, Next::Ready(datagram)));
         }
         loop {
             if self.behind.front().is_some_and(|&(before, ..)| before <= self.popped)
                 && let Some((_, to, datagram)) = self.behind.pop_front()
             {
-                self.left -= HEADERS + datagram.wire_length() as f64;
+                self.left -= on_wire::of(&datagram) as f64;
                 return Some((to, Next::Ready(datagram)));
             }
             let Some((to, id, since)) = self.pushes.pop_front() else { break };

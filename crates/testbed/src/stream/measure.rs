@@ -6,8 +6,9 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_lab::stream::script::{Act, Script, counts_from, packets_per_second};
 use anabranch_lab::stream::{ReleaseDelays, StreamMeasured, StreamMetrics, StreamSecond, Trees, quantile};
+use anabranch_proto::stream::on_wire;
 use anabranch_proto::stream::packet::MAX_PACKET;
-use anabranch_proto::stream::traffic::{PACKET_ON_WIRE, Traffic};
+use anabranch_proto::stream::traffic::Traffic;
 use anabranch_scenario::stream::StreamScenario;
 
 use super::load::Load;
@@ -133,7 +134,7 @@ impl Seen {
             uploads.push(upload(viewer));
         }
         let server_bytes = sent_bytes.first().copied().unwrap_or(0);
-        let overhead = traffic.overhead(sent_bytes.iter().sum(), got as f64 * PACKET_ON_WIRE as f64);
+        let overhead = traffic.overhead(sent_bytes.iter().sum(), got as f64 * on_wire::PACKET as f64);
         let release_p95_s = delays.quantile(0.95);
         let metrics = StreamMetrics {
             simulated: length,

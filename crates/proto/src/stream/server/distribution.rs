@@ -8,9 +8,9 @@ use anabranch_control::time::Time;
 use super::super::content::{Content, Manifest};
 use super::super::manifest_holes::manifest_slice;
 use super::super::message::Datagram;
+use super::super::on_wire;
 use super::super::packet::MAX_PACKET;
 use super::super::source::{Leaving, Signed};
-use super::super::tracker::capacity::OVERHEAD;
 use super::Server;
 use crate::session::SessionId;
 
@@ -18,9 +18,6 @@ use crate::session::SessionId;
 /// manifest as well, which takes as much as a third of a packet: were each packet given to viewers of its own, a
 /// fifth of what the server sends would be manifests.
 const PACKETS_OF_A_SEED: usize = 8;
-
-/// Headers of a datagram.
-const HEADERS: usize = 64;
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     /// Sends what leaves the source now.
@@ -71,8 +68,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let packets = usize::from(manifest.packets);
         // What is left for packets beside the manifests that go with them; of those a copy of the stream has one in
         // each generation already.
-        let (packet, manifest_bytes) = (MAX_PACKET as f64 * OVERHEAD, (manifest.wire_length() + HEADERS) as f64);
-        let share = packet / (packet + manifest_bytes / PACKETS_OF_A_SEED as f64);
+        let told = Datagram::Manifest(Arc::clone(manifest));
+        let packet = MAX_PACKET as f64 * on_wire::STREAM;
+        let share = packet / (packet + on_wire::of(&told) as f64 / PACKETS_OF_A_SEED as f64);
         let of_packets = |packets: usize| (self.tracker.copies_of(packets) as f64 * share) as usize;
         // Some packets one copy more than others, where copies do not come out even.
         let before = |packet: usize| of_packets(packet).max(packet).min(packet * viewers.len());

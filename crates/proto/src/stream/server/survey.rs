@@ -6,8 +6,8 @@ use anabranch_control::units::Rate;
 
 use super::super::content::Content;
 use super::super::message::{Datagram, Message};
+use super::super::on_wire;
 use super::super::packet::PacketId;
-use super::super::tracker::capacity::OVERHEAD;
 use super::Server;
 use crate::session::{SessionId, Sessions};
 
@@ -48,7 +48,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let viewers = self.tracker.len();
         let is_over = self.monitoring.on_time(now, stamp, self.tracker.upload(), sessions.delivered());
         if is_over && let (Some(mean), Some(enabler)) = (self.monitoring.gossip().mean(), &mut self.enabler) {
-            let bitrate = Rate::from_bytes_per_sec_f64(self.source.bitrate(now).bytes_per_sec() * OVERHEAD);
+            let bitrate = Rate::from_bytes_per_sec_f64(self.source.bitrate(now).bytes_per_sec() * on_wire::STREAM);
             let advice = enabler.on_epoch(&mean, viewers + 1, viewers, bitrate);
             self.tracker.set_upload(advice.helper);
             self.uplink.set_rate(advice.helper);

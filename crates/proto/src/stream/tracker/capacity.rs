@@ -4,15 +4,9 @@
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
+use super::super::on_wire;
 use super::super::tree::NodeId;
 use super::{Tracker, Viewer};
-
-/// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
-/// header 13; and its part of a manifest of nineteen hashes, 16 bytes each and 143 for headers and signature.
-pub(in crate::stream) const OVERHEAD: f64 = 1.0 + (77.0 + 16.0 + 7.5) / 1316.0;
-
-/// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
-const ACK: f64 = 65.0 / 1316.0;
 
 /// Part of what each may hold that stays free for children whose parent fails, if there is enough for all
 /// without: a child that has found another parent keeps it.
@@ -37,13 +31,13 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have that can send `upload`.
     pub(super) fn viewer_places(&self, upload: Rate) -> usize {
         self.places(Rate::from_bytes_per_sec_f64(
-            (upload.bytes_per_sec() - ACK * self.bitrate.bytes_per_sec()).max(0.0),
+            (upload.bytes_per_sec() - on_wire::ACKS * self.bitrate.bytes_per_sec()).max(0.0),
         ))
     }
 
     /// Children that somebody may have that can send `upload` to them.
     pub(super) fn places(&self, upload: Rate) -> usize {
-        let slice = self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices);
+        let slice = self.bitrate.bytes_per_sec() * on_wire::STREAM / f64::from(self.config.slices);
         if slice <= 0.0 {
             return 0;
         }
@@ -79,7 +73,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// What the stream takes on the wire, one slice of it.
     pub fn slice_rate(&self) -> Rate {
-        Rate::from_bytes_per_sec_f64(self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices))
+        Rate::from_bytes_per_sec_f64(self.bitrate.bytes_per_sec() * on_wire::STREAM / f64::from(self.config.slices))
     }
 
     /// The server may send so much from now on.
