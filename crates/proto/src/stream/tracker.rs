@@ -7,6 +7,7 @@ mod blame;
 pub(super) mod capacity;
 mod explored;
 mod neighbours;
+mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ mod private;
 
 pub use self::private::PrivateViewer;
 use self::private::PrivateViewers;
+use self::word::Word;
 
 /// How trees are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,6 +114,8 @@ pub struct Viewer<A> {
     explored: Option<usize>,
     /// How many neighbours it has: by its last report, and those that it and others were named since.
     neighbours: usize,
+    /// What its word is worth that somebody has died.
+    word: Word,
 }
 
 /// All who watch.
@@ -358,6 +362,7 @@ impl<A: Copy + Eq> Tracker<A> {
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
             explored: None,
             neighbours: 0,
+            word: Word::default(),
         });
         self.slots.insert(client, slot);
         let place = self.taken.partition_point(|&other| other < slot);

@@ -114,8 +114,8 @@ impl<A: Copy + Eq> Tracker<A> {
                 let is_named = current == feed.parent || parent.former.iter().any(|&(former, _)| former == child);
                 is_named && reaches(parent.node) && !misses && now.since(parent.joined) >= GRACE
             });
-        if is_blamed {
-            self.doubt(now);
+        if let Some(parent) = feed.parent.filter(|_| is_blamed) {
+            self.doubt(now, child, parent);
         }
         let named = self.book.parent(slice, node);
         if current == feed.parent || named.is_some_and(|named| self.book.is_doubtful(named)) {
@@ -141,11 +141,14 @@ impl<A: Copy + Eq> Tracker<A> {
         }
     }
 
-    /// Somebody seems to have died, and others may have with it: who has said nothing since is asked whether it is
-    /// there, and gets no child before it says so.
-    fn doubt(&mut self, now: Time) {
-        if now < self.doubted_at + DOUBT_PERIOD {
+    /// `missed` seems to have died, by the word of `child`, and others may have with it: who has said nothing since is
+    /// asked whether it is there, and gets no child before it says so.
+    fn doubt(&mut self, now: Time, child: ClientId, missed: ClientId) {
+        if now < self.doubted_at + DOUBT_PERIOD || !self.is_trusted(now, child) {
             return;
+        }
+        if let Some(viewer) = self.viewer_mut(child) {
+            viewer.word.give(now, missed);
         }
         self.doubted_at = now;
         let Tracker { viewers, book, questions, .. } = self;
@@ -155,6 +158,13 @@ impl<A: Copy + Eq> Tracker<A> {
                 questions.push(viewer.session);
             }
         }
+    }
+
+    /// Whether a doubt may begin by the word of `child`.
+    fn is_trusted(&mut self, now: Time, child: ClientId) -> bool {
+        let missed = self.viewer(child).and_then(|viewer| viewer.word.missed());
+        let heard = missed.and_then(|missed| self.viewer(missed)).map(|missed| missed.heard);
+        self.viewer_mut(child).is_some_and(|viewer| viewer.word.is_trusted(now, heard))
     }
 
     /// Whether those who were asked whether they are there may still answer.

@@ -184,6 +184,41 @@ fn who_is_missed_and_leaves_the_server_unanswered_is_given_up_at_once() {
     }
 }
 
+/// Seconds of two minutes in which trees get no better, since somebody may have died, where `accuses` tells who says
+/// of its parents each second that they have, though all are there and report once a second.
+fn in_doubt(accuses: impl Fn(usize) -> bool) -> f64 {
+    let (mut tracker, clients) = audience(24, MBIT(4), 3);
+    let mut ticks = 0;
+    for tick in 0..2400u64 {
+        let now = at(5000 + 50 * tick);
+        for (number, &client) in clients.iter().enumerate() {
+            if tick % 20 == number as u64 % 20 {
+                tracker.on_heard(now, client);
+            }
+        }
+        // Who is asked answers within a tick.
+        for session in tracker.take_questions() {
+            tracker.on_heard(now, clients[session.index()]);
+        }
+        for (slice, child, parent) in fed(&tracker, &clients) {
+            if tick % 20 == 7 && accuses(clients.iter().position(|&client| client == child).unwrap()) {
+                tracker.on_silent(now, child, &silent(slice, parent, None, false));
+            }
+        }
+        ticks += u32::from(tracker.is_in_doubt(now));
+    }
+    f64::from(ticks) * 0.05
+}
+
+#[test]
+fn liars_who_say_that_their_parents_have_died_stop_no_tree_for_long() {
+    assert!(in_doubt(|_| false) == 0.0);
+    let one = in_doubt(|number| number == 5);
+    assert!(one > 0.0 && one < 4.0, "{one} s of 120");
+    let some = in_doubt(|number| number % 5 == 0);
+    assert!(some < 15.0, "{some} s of 120, by a fifth of all");
+}
+
 #[test]
 fn who_found_no_parent_while_all_might_be_gone_gets_one_once_somebody_has_answered() {
     let (mut tracker, clients) = audience(12, MBIT(4), 3);
