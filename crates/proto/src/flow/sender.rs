@@ -270,7 +270,7 @@ impl FlowSender {
         self.window.ecn_failures()
     }
 
-    /// Delivered data, all receivers together.
+    /// Delivered data, all receivers together. What was sent again without need, and came twice, counts twice.
     pub fn delivered(&self) -> Bytes {
         self.window.delivered()
     }
