@@ -76,7 +76,7 @@ mod tests {
     /// In the standard scenario with many peers, of whom each knows 64.
     fn scenario(controller: &str, peers: usize) -> Scenario {
         let mut scenario = Scenario::standard();
-        scenario.seconds = 20;
+        scenario.seconds = 6;
         scenario.overlay.peers = peers;
         scenario.overlay.known_peers = 64;
         scenario.overlay.controller = registry::find(controller).unwrap();

@@ -40,7 +40,7 @@ fn received(controller: &str, seconds: u64) -> f64 {
 fn equal_seeds_give_equal_runs_on_any_number_of_threads_and_others_differ() {
     let scenarios: Vec<Scenario> = registry::CONTROLLERS
         .iter()
-        .flat_map(|entry| (1..=3).map(|seed| Scenario { seed, ..scenario(entry.name, 20) }))
+        .flat_map(|entry| (1..=3).map(|seed| Scenario { seed, ..scenario(entry.name, 8) }))
         .collect();
     let all = |threads| -> Vec<Vec<Second>> {
         let finish = |_: usize, measured: Measured| measured.seconds;
@@ -61,7 +61,7 @@ fn sharded(scenario: &Scenario, shards: usize, threads: usize) -> String {
 #[test]
 fn a_run_is_the_same_in_any_number_of_shards_and_on_any_number_of_threads() {
     for controller in ["q-learning", "explicit-rate", "timeouts", "tomography", "aimd", "flow:cubic"] {
-        let mut scenario = scenario(controller, 12);
+        let mut scenario = scenario(controller, 8);
         scenario.overlay.peers = 50;
         scenario.overlay.known_peers = 12;
         scenario.overlay.watch = Some(33);

@@ -189,7 +189,7 @@ mod tests {
     fn no_controller_leaves_the_bounds_of_all_rates() {
         for entry in registry::CONTROLLERS.iter().filter(|entry| entry.needs().is_none()) {
             for capacity in [0.0, 30.0, 1e6] {
-                let rates = over_a_path(made(entry.name), capacity, 100);
+                let rates = over_a_path(made(entry.name), capacity, 40);
                 assert!(rates.iter().all(|rate| (LEAST_RATE..=MOST_RATE).contains(rate)), "{}", entry.name);
             }
         }
