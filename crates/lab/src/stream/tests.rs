@@ -7,8 +7,9 @@ use anabranch_scenario::stream::{Rates, StreamScenario};
 use super::run::run;
 
 /// Twenty-five homes that can send a quarter more than they watch, and a server that can send three copies.
-fn homes(loss: f64) -> StreamScenario {
+fn homes(loss: f64, seed: u64) -> StreamScenario {
     let mut scenario = StreamScenario::standard();
+    scenario.seed = seed;
     scenario.duration = Duration::from_millis(30_000);
     let audience = &mut scenario.audience;
     (audience.clients, audience.arrival) = (25, Duration::from_millis(10_000));
@@ -19,8 +20,8 @@ fn homes(loss: f64) -> StreamScenario {
 }
 
 /// What was skipped of a hundred packets once all have caught up, and when half of the packets are released.
-fn skipped(loss: f64) -> (f64, f64) {
-    let measured = run(&homes(loss), &());
+fn skipped(loss: f64, seed: u64) -> (f64, f64) {
+    let measured = run(&homes(loss, seed), &());
     let settled = &measured.seconds[20..];
     let (played, skipped) =
         settled.iter().fold((0, 0), |(played, skipped), second| (played + second.played, skipped + second.skipped));
@@ -28,11 +29,13 @@ fn skipped(loss: f64) -> (f64, f64) {
     (100.0 * skipped as f64 / (played + skipped) as f64, measured.metrics.release_p50_s)
 }
 
-/// Cubic, which cuts its window at each loss, left out half of the packets at 1 %.
+/// Cubic, which cuts its window at each loss, left out half of the packets at 1 %. The mean of four seeds: at 3 %, one
+/// alone skips 0.0 to 1.4 % (eight seeds).
 #[test]
 fn lines_that_lose_packets_at_random_carry_the_stream() {
     for (loss, most_skipped) in [(0.001, 0.1), (0.01, 0.1), (0.03, 1.0)] {
-        let (skipped, release) = skipped(loss);
-        assert!(skipped <= most_skipped, "{loss}: {skipped} % skipped, half released after {release} s");
+        let audiences = [1, 2, 3, 4].map(|seed| skipped(loss, seed));
+        let mean = audiences.iter().map(|(skipped, _)| skipped).sum::<f64>() / audiences.len() as f64;
+        assert!(mean <= most_skipped, "{loss}: % skipped, and s after which half is released: {audiences:?}");
     }
 }
