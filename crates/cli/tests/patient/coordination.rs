@@ -159,8 +159,7 @@ fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
     assert_eq!(told["hosts"], serde_json::json!(["alpha", "beta", "gamma"]));
     for run in ["on_their_own", "steered"] {
         assert_eq!(told[run]["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
-        // What the link was late with before the first second that counts comes within it: on a busy machine 0.2 s of 8.
-        assert!(told[run]["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.05), "{told}");
+        assert!(told[run]["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{told}");
     }
     assert!(told["leased_percent"].as_f64().unwrap() > 0.0, "the agents were told nothing: {told}");
     let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
