@@ -105,6 +105,8 @@ impl Duration {
 impl Seconds {
     /// No time at all.
     pub const ZERO: Seconds = Seconds(0.0);
+    /// The shortest span that clocks here can tell from none.
+    pub const NANOSECOND: Seconds = Seconds(1e-9);
     /// Longer than any.
     pub const INFINITY: Seconds = Seconds(f64::INFINITY);
 

@@ -230,7 +230,7 @@ impl FlowController for Remy {
 
     #[inline]
     fn limits(&self) -> Limits {
-        let window = Bytes::new(self.window.max(Packets(1.0)).in_bytes(self.packet.get() as f64) as u64);
+        let window = self.window.max(Packets(1.0)).in_bytes(self.packet.into()).whole();
         if self.intersend_ms <= 0.0 {
             return Limits::window(window);
         }

@@ -240,7 +240,7 @@ impl BlockWindow {
 
     /// The least window (RFC 9002, 7.2).
     fn minimum(&self) -> Octets {
-        Octets::of_packets(MINIMUM_WINDOW, self.packet.0)
+        Octets::of_packets(MINIMUM_WINDOW, self.packet)
     }
 
     /// `w(kT)`, eq. 17. Without a round trip there is nothing to compute it from.
@@ -399,7 +399,7 @@ impl FlowController for BlockWindow {
     /// ends. An empty network always takes a packet.
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.in_flight + self.allowance).max(self.packet).0 as u64))
+        Limits::window((self.in_flight + self.allowance).max(self.packet).whole())
     }
 
     /// `window` is w(kT), `injection` u(kT), `upload_rate` U; `queue_delay` is d(kT),

@@ -114,7 +114,7 @@ impl FlowController for Ledbat {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window.0 as u64))
+        Limits::window(self.window.whole())
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {

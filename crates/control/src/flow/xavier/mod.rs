@@ -41,7 +41,7 @@ use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::{Bytes, Packets};
+use crate::units::{Bytes, Octets, Packets};
 use value::{State, Templates, Value};
 
 /// W + 1, W + 1/W, W - 1/W, W.
@@ -150,7 +150,7 @@ struct Xavier {
     config: Config,
     discount: f64,
     step: Step,
-    packet: f64,
+    packet: Octets,
     window: Packets,
     first_window: Packets,
     /// When the last ACK came.
@@ -200,13 +200,13 @@ impl Xavier {
         in_range("discount", discount, 0.0..=0.999)?;
         in_range("learning_rate", config.learning_rate.unwrap_or(0.0), 0.0..=1.0 / templates.count() as f64)?;
         in_range("ewma_precision_ms", config.ewma_precision_ms, 0.001..=10_000.0)?;
-        let first_window = Packets::of(setup.initial_window.get() as f64, setup.packet.get() as f64);
+        let first_window = Packets::of(setup.initial_window.into(), setup.packet.into());
         let first_window = first_window.clamp(MINIMUM_WINDOW, MAXIMUM_WINDOW);
         Ok(Xavier {
             config,
             discount,
             step: config.learning_rate.map_or(step, Step::Constant),
-            packet: setup.packet.get() as f64,
+            packet: setup.packet.into(),
             window: first_window,
             first_window,
             heard: setup.start,
@@ -357,11 +357,11 @@ impl FlowController for Xavier {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window.in_bytes(self.packet) as u64))
+        Limits::window(self.window.in_bytes(self.packet).whole())
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window.in_bytes(self.packet));
+        record("window", self.window.in_bytes(self.packet).0);
         record("ewma_rtt_ms", self.ewma_ms.unwrap_or(0.0));
         record("rtt_ratio", self.ratio);
         record("action", f64::from(self.last.0));
