@@ -10,7 +10,7 @@ use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-pub use self::span::Seconds;
+pub use self::span::{Millis, Seconds, SquareSeconds};
 
 const NANOS_PER_SEC: f64 = 1e9;
 
@@ -95,6 +95,12 @@ impl Duration {
     /// Milliseconds.
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e6
+    }
+
+    /// The same span for equations in milliseconds.
+    #[inline]
+    pub fn millis(self) -> Millis {
+        Millis(self.as_millis_f64())
     }
 }
 

@@ -70,6 +70,14 @@ impl Mul<f64> for OctetRate {
     }
 }
 
+impl Div<f64> for OctetRate {
+    type Output = OctetRate;
+    #[inline]
+    fn div(self, divisor: f64) -> OctetRate {
+        OctetRate(self.0 / divisor)
+    }
+}
+
 impl Mul<Seconds> for OctetRate {
     type Output = Octets;
     /// What passes in `span`.
@@ -98,7 +106,7 @@ mod tests {
         let (window, span) = (Octets(1500.5), Duration::from_millis(250).seconds());
         let rate = window / span;
         assert_eq!((rate, rate * span), (OctetRate(6002.0), window));
-        assert_eq!((rate * 0.5 + rate).bits_per_sec(), 72_024.0);
+        assert_eq!((rate * 0.5 + rate / 2.0).bits_per_sec(), 48_016.0);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::flow::setup::Setup;
 use crate::flow::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Seconds, Time};
+use crate::time::{Duration, Millis, Seconds, Time};
 use crate::units::{Octets, Packets};
 
 /// The smallest and the first window (4.1, 4.4).
@@ -57,7 +57,7 @@ const INTERVAL: u64 = 9;
 #[serde(deny_unknown_fields, default)]
 struct Config {
     /// TARGET (4.5).
-    target_ms: f64,
+    target_ms: Millis,
     /// Samples of which the least counts as the current delay, as in `ledbat`.
     filter_samples: usize,
     /// Whether to slow down periodically (4.4).
@@ -66,7 +66,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { target_ms: 60.0, filter_samples: 4, slowdowns: true }
+        Config { target_ms: Millis(60.0), filter_samples: 4, slowdowns: true }
     }
 }
 
@@ -99,13 +99,13 @@ struct LedbatPlusPlus {
 /// Makes `ledbat++`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("target_ms", config.target_ms, 0.1..=10_000.0)?;
+    in_range("target_ms", config.target_ms.0, 0.1..=10_000.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
     Ok(Box::new(LedbatPlusPlus {
         packet: setup.packet.into(),
         window: MINIMUM_WINDOW,
         threshold: Packets(f64::INFINITY),
-        target: Seconds::from_millis(config.target_ms),
+        target: config.target_ms.into(),
         slowdowns: config.slowdowns,
         phase: Phase::Start,
         delay: Delay::new(config.filter_samples),
