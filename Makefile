@@ -75,7 +75,7 @@ verdicts:
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --test patient --locked --features anabranch-py/module -- -D warnings
 
 ## Every decoder and reader against mutated input; `make test` does a shorter run. With cargo-fuzz and
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.

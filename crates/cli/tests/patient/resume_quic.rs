@@ -12,7 +12,7 @@ use crate::common::running::Running;
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
 /// Bytes of the file; a packet at a time, it takes longer than anybody waits.
-const LENGTH: u64 = 200_000_000;
+const LENGTH: u64 = 80_000_000;
 
 /// Bytes of it that have come before anybody is killed.
 const ENOUGH: u64 = 1_500_000;
