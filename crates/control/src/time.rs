@@ -4,11 +4,13 @@
 //! 64 bits of nanoseconds hold 584 years. Equations count in `Seconds`, which have a sign and are
 //! not rounded.
 
+mod span;
+
 use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-use serde::Deserialize;
+pub use self::span::{Millis, Seconds, SquareSeconds};
 
 const NANOS_PER_SEC: f64 = 1e9;
 
@@ -19,12 +21,6 @@ pub struct Time(u64);
 /// A span of time in nanoseconds, never negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
-
-/// A span of time in seconds, for equations: with a sign, and without rounding to nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
-#[serde(transparent)]
-#[repr(transparent)]
-pub struct Seconds(pub f64);
 
 impl Time {
     /// The beginning of the run.
@@ -100,90 +96,11 @@ impl Duration {
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
-}
 
-impl Seconds {
-    /// No time at all.
-    pub const ZERO: Seconds = Seconds(0.0);
-    /// Longer than any.
-    pub const INFINITY: Seconds = Seconds(f64::INFINITY);
-
-    /// A span of `millis` milliseconds.
+    /// The same span for equations in milliseconds.
     #[inline]
-    pub fn from_millis(millis: f64) -> Seconds {
-        Seconds(millis / 1e3)
-    }
-
-    /// Milliseconds.
-    #[inline]
-    pub fn as_millis(self) -> f64 {
-        self.0 * 1e3
-    }
-
-    /// The longer span.
-    #[inline]
-    pub fn max(self, other: Seconds) -> Seconds {
-        Seconds(self.0.max(other.0))
-    }
-
-    /// The shorter span.
-    #[inline]
-    pub fn min(self, other: Seconds) -> Seconds {
-        Seconds(self.0.min(other.0))
-    }
-
-    /// Whether it is a number and not infinite.
-    #[inline]
-    pub fn is_finite(self) -> bool {
-        self.0.is_finite()
-    }
-}
-
-impl Add for Seconds {
-    type Output = Seconds;
-    #[inline]
-    fn add(self, other: Seconds) -> Seconds {
-        Seconds(self.0 + other.0)
-    }
-}
-
-impl AddAssign for Seconds {
-    #[inline]
-    fn add_assign(&mut self, other: Seconds) {
-        *self = *self + other;
-    }
-}
-
-impl Sub for Seconds {
-    type Output = Seconds;
-    #[inline]
-    fn sub(self, other: Seconds) -> Seconds {
-        Seconds(self.0 - other.0)
-    }
-}
-
-impl Mul<f64> for Seconds {
-    type Output = Seconds;
-    #[inline]
-    fn mul(self, factor: f64) -> Seconds {
-        Seconds(self.0 * factor)
-    }
-}
-
-impl Div<f64> for Seconds {
-    type Output = Seconds;
-    #[inline]
-    fn div(self, divisor: f64) -> Seconds {
-        Seconds(self.0 / divisor)
-    }
-}
-
-impl Div for Seconds {
-    type Output = f64;
-    /// How many times `other` it is.
-    #[inline]
-    fn div(self, other: Seconds) -> f64 {
-        self.0 / other.0
+    pub fn millis(self) -> Millis {
+        Millis(self.as_millis_f64())
     }
 }
 
@@ -261,14 +178,6 @@ mod tests {
         assert_eq!(Time::ZERO.since(Time::MAX), Duration::ZERO);
         assert_eq!(Duration::from_secs_f64(f64::NAN), Duration::ZERO);
         assert_eq!(Duration::from_secs_f64(-1.0), Duration::ZERO);
-    }
-
-    #[test]
-    fn seconds_of_equations_have_a_sign_and_what_is_less_than_a_nanosecond() {
-        let (short, long) = (Duration::from_millis(250).seconds(), Duration::SECOND.seconds());
-        assert_eq!((short - long, short / long), (Seconds(-0.75), 0.25));
-        assert!(short * 1e-10 > Seconds::ZERO);
-        assert_eq!(Seconds::from_millis(250.0), short);
     }
 
     #[test]

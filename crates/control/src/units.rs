@@ -1,7 +1,10 @@
 //! Amounts of data and rates, kept apart by their types.
 //!
 //! `Rate * Duration` is `Bytes`, `Bytes / Duration` is `Rate`, `Bytes / Rate` is
-//! `Duration`; nothing else mixes. `Packets` become bytes by the size of one.
+//! `Duration`; nothing else mixes. `Packets` become bytes by the size of one. Equations, which
+//! round nothing, count in `Packets`, `Octets` and `OctetRate`, and spans in `Seconds`.
+
+mod octet_rate;
 
 use core::fmt;
 use core::iter::Sum;
@@ -10,6 +13,7 @@ use core::str::FromStr;
 
 use serde::Deserialize;
 
+pub use self::octet_rate::OctetRate;
 use crate::time::Duration;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
@@ -82,22 +86,30 @@ impl Rate {
 }
 
 impl Packets {
-    /// As many as `bytes` bytes are, with `packet` bytes each.
+    /// As many as `bytes` are, with `packet` each.
     #[inline]
-    pub fn of(bytes: f64, packet: f64) -> Packets {
-        Packets(bytes / packet)
+    pub fn of(bytes: Octets, packet: Octets) -> Packets {
+        Packets(bytes.0 / packet.0)
     }
 
-    /// In bytes, with `packet` bytes each.
+    /// In bytes, with `packet` each.
     #[inline]
-    pub fn in_bytes(self, packet: f64) -> f64 {
-        self.0 * packet
+    pub fn in_bytes(self, packet: Octets) -> Octets {
+        Octets(self.0 * packet.0)
     }
 
     /// Without its fraction.
     #[inline]
     pub fn floor(self) -> Packets {
         Packets(libm::floor(self.0))
+    }
+}
+
+impl Octets {
+    /// Without its fraction; negative is nothing.
+    #[inline]
+    pub fn whole(self) -> Bytes {
+        Bytes(self.0 as u64)
     }
 }
 
@@ -125,14 +137,14 @@ pub trait WindowUnit:
     /// More than any window.
     const INFINITY: Self;
 
-    /// What `bytes` bytes are, where a full packet has `packet` bytes.
-    fn of(bytes: f64, packet: f64) -> Self;
+    /// What `bytes` are, where a full packet has `packet`.
+    fn of(bytes: Octets, packet: Octets) -> Self;
 
-    /// In bytes, where a full packet has `packet` bytes.
-    fn in_bytes(self, packet: f64) -> f64;
+    /// In bytes, where a full packet has `packet`.
+    fn in_bytes(self, packet: Octets) -> Octets;
 
-    /// What `packets` packets are, where a full one has `packet` bytes.
-    fn of_packets(packets: Packets, packet: f64) -> Self;
+    /// What `packets` are, where a full one has `packet`.
+    fn of_packets(packets: Packets, packet: Octets) -> Self;
 
     /// `self * counted / window`, in this order: what a rule adds for `counted` of a window.
     fn share(self, counted: Self, window: Self) -> Self;
@@ -164,6 +176,12 @@ macro_rules! window_unit {
             pub fn clamp(self, least: $unit, most: $unit) -> $unit {
                 $unit(self.0.clamp(least.0, most.0))
             }
+
+            /// Whether it is a number and not infinite.
+            #[inline]
+            pub fn is_finite(self) -> bool {
+                self.0.is_finite()
+            }
         }
 
         impl WindowUnit for $unit {
@@ -172,18 +190,18 @@ macro_rules! window_unit {
             const INFINITY: $unit = $unit(f64::INFINITY);
 
             #[inline]
-            fn of(bytes: f64, packet: f64) -> $unit {
-                $unit($of_bytes(bytes, packet))
+            fn of(bytes: Octets, packet: Octets) -> $unit {
+                $unit($of_bytes(bytes.0, packet.0))
             }
 
             #[inline]
-            fn in_bytes(self, packet: f64) -> f64 {
-                $bytes(self.0, packet)
+            fn in_bytes(self, packet: Octets) -> Octets {
+                Octets($bytes(self.0, packet.0))
             }
 
             #[inline]
-            fn of_packets(packets: Packets, packet: f64) -> $unit {
-                $unit($of_packets(packets.0, packet))
+            fn of_packets(packets: Packets, packet: Octets) -> $unit {
+                $unit($of_packets(packets.0, packet.0))
             }
 
             #[inline]
@@ -430,9 +448,12 @@ mod tests {
 
     #[test]
     fn packets_are_parts_of_packets_too_and_bytes_by_the_size_of_one() {
-        let window = Packets::of(3750.0, 1500.0);
+        let packet = Octets(1500.0);
+        let window = Packets::of(Octets(3750.0), packet);
         assert_eq!(window, Packets(2.5));
-        assert_eq!((window.in_bytes(1500.0), window.in_bytes(100.0)), (3750.0, 250.0));
+        assert_eq!((window.in_bytes(packet), window.in_bytes(Octets(100.0))), (Octets(3750.0), Octets(250.0)));
+        assert_eq!((window * 0.999).in_bytes(packet).whole(), Bytes::new(3746));
+        assert_eq!(Octets(-0.5).whole(), Bytes::ZERO);
         assert_eq!((window * 3.0 - Packets(10.0)).max(-window / 2.0), Packets(-1.25));
     }
 

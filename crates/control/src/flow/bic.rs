@@ -146,7 +146,7 @@ impl WindowRule for Bic {
 
     fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
-        record("last_max", window.in_bytes(self.last_max));
+        record("last_max", window.in_bytes(self.last_max).0);
     }
 }
 

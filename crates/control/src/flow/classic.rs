@@ -17,7 +17,7 @@ use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::{Bytes, Packets, WindowUnit};
+use crate::units::{Octets, Packets, WindowUnit};
 
 /// A congestion window, counted in `U`.
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +26,14 @@ pub struct Window<U> {
     pub size: U,
     /// Slow start and its threshold.
     pub slow_start: SlowStart<U>,
-    /// Bytes of a full packet.
-    packet: f64,
+    /// A full packet.
+    packet: Octets,
 }
 
 impl<U: WindowUnit> Window<U> {
     fn new(setup: &Setup, hystart: bool) -> Window<U> {
-        let packet = setup.packet.get() as f64;
-        let size = U::of(setup.initial_window.get() as f64, packet);
+        let packet = Octets::from(setup.packet);
+        let size = U::of(setup.initial_window.into(), packet);
         Window { size, slow_start: SlowStart::new(hystart), packet }
     }
 
@@ -57,13 +57,13 @@ impl<U: WindowUnit> Window<U> {
 
     /// `amount` in bytes.
     #[inline]
-    pub fn in_bytes(&self, amount: U) -> f64 {
+    pub fn in_bytes(&self, amount: U) -> Octets {
         amount.in_bytes(self.packet)
     }
 
     /// `bytes` in the window's unit.
     #[inline]
-    pub fn in_unit(&self, bytes: f64) -> U {
+    pub fn in_unit(&self, bytes: Octets) -> U {
         U::of(bytes, self.packet)
     }
 
@@ -76,13 +76,13 @@ impl<U: WindowUnit> Window<U> {
 
     /// Window and threshold for a trace, in bytes.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.in_bytes(self.size));
+        record("window", self.in_bytes(self.size).0);
         record("slow_start_threshold", self.traced_threshold());
     }
 
     /// The threshold of slow start for a trace, in bytes.
     pub fn traced_threshold(&self) -> f64 {
-        self.slow_start.traced_threshold(self.packet)
+        self.slow_start.traced_threshold(self.packet).0
     }
 }
 
@@ -166,7 +166,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
             rule.reduce(window, feedback);
         } else {
             let counted = counting.counted(feedback, recovery, window.packet);
-            if counted > 0.0 {
+            if counted > Octets::ZERO {
                 rule.grow(window, &Acked { now, counted: window.in_unit(counted), feedback });
             }
         }
@@ -180,7 +180,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window.in_bytes(self.window.size + self.rule.beyond()) as u64))
+        Limits::window(self.window.in_bytes(self.window.size + self.rule.beyond()).whole())
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {

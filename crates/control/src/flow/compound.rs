@@ -152,10 +152,10 @@ impl WindowRule for Compound {
     }
 
     fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", window.in_bytes(window.size + self.dwnd));
+        record("window", window.in_bytes(window.size + self.dwnd).0);
         record("slow_start_threshold", window.traced_threshold());
-        record("delay_window", window.in_bytes(self.dwnd));
-        record("gamma", window.in_bytes(self.gamma));
+        record("delay_window", window.in_bytes(self.dwnd).0);
+        record("gamma", window.in_bytes(self.gamma).0);
     }
 }
 

@@ -36,8 +36,8 @@ use super::{Feedback, FlowController, Limits};
 use crate::filter::WindowedMin;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::{Bytes, Packets, Rate};
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Octets, Packets, Rate};
 
 /// Span of RTTmin (2.1).
 const MIN_RTT_SPAN: Duration = Duration::from_millis(10_000);
@@ -100,7 +100,7 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 struct Copa {
     config: Config,
-    packet: f64,
+    packet: Octets,
     window: Packets,
     slow_start: bool,
     /// `1 / delta`.
@@ -135,8 +135,8 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 
 impl Copa {
     fn new(setup: &Setup, config: Config) -> Copa {
-        let packet = setup.packet.get() as f64;
-        let window = Packets::of(setup.initial_window.get() as f64, packet);
+        let packet = Octets::from(setup.packet);
+        let window = Packets::of(setup.initial_window.into(), packet);
         Copa {
             config,
             packet,
@@ -258,12 +258,12 @@ impl FlowController for Copa {
                 if round_ended && !self.slow_start {
                     self.update_velocity();
                 }
-                self.steer(standing, Packets::of(feedback.acked_bytes.get() as f64, self.packet));
+                self.steer(standing, Packets::of(feedback.acked_bytes.into(), self.packet));
             }
             self.window = self.window.max(MINIMUM_WINDOW);
             let window = self.window.in_bytes(self.packet);
-            let rate = PACING_GAIN * window / standing.as_secs_f64().max(1e-9);
-            self.limits.rate = Some(Rate::from_bytes_per_sec_f64(rate).max(Rate::LOWEST));
+            let rate = window * PACING_GAIN / standing.seconds().max(Seconds::NANOSECOND);
+            self.limits.rate = Some(rate.whole().max(Rate::LOWEST));
         } else if lost {
             self.update_mode(now, false, true, smoothed);
         }
@@ -273,8 +273,8 @@ impl FlowController for Copa {
             self.turn(true);
             self.recovery.reset();
         }
-        self.limits.window = Bytes::new(self.window.in_bytes(self.packet) as u64);
-        self.limits.burst = Bytes::new(self.packet as u64 * BURST_PACKETS);
+        self.limits.window = self.window.in_bytes(self.packet).whole();
+        self.limits.burst = self.packet.whole() * BURST_PACKETS;
     }
 
     #[inline]
@@ -283,7 +283,7 @@ impl FlowController for Copa {
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window.in_bytes(self.packet));
+        record("window", self.window.in_bytes(self.packet).0);
         record("rate", self.limits.rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
         record("queueing_delay", self.queueing_delay.as_millis_f64());
         record("delta", 1.0 / self.queued.0);

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::recovery::Recovery;
 use super::{Feedback, TcpRecovery};
+use crate::units::{Octets, WindowUnit};
 
 /// What growth counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -18,23 +19,23 @@ pub enum Counting {
 }
 
 impl Counting {
-    /// Bytes whose ACK lets the window grow: none while the newest of them left before the
+    /// What, once acknowledged, lets the window grow: none while the newest of them left before the
     /// last reduction (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
     /// RFC 9002 looks at each packet; one feedback with some from before and some from after
     /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests,
     /// and when it no longer does ([`TcpRecovery::Ended`]).
     #[inline]
-    pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
+    pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: Octets) -> Octets {
         let rests = match feedback.tcp {
             None | Some(TcpRecovery::Open) => feedback.acked.last().is_none_or(|newest| recovery.covers(newest)),
             Some(TcpRecovery::Ended) => feedback.acked.is_empty(),
             Some(TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. }) => true,
         };
         if rests || feedback.app_limited {
-            return 0.0;
+            return Octets::ZERO;
         }
         match self {
-            Counting::Bytes => feedback.acked_bytes.get() as f64,
+            Counting::Bytes => feedback.acked_bytes.into(),
             Counting::Acks => packet,
         }
     }

@@ -216,8 +216,8 @@ impl WindowRule for Cubic {
 
     fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
-        record("w_max", window.in_bytes(self.w_max));
-        record("w_est", self.epoch.map_or(0.0, |epoch| window.in_bytes(epoch.w_est)));
+        record("w_max", window.in_bytes(self.w_max).0);
+        record("w_est", self.epoch.map_or(0.0, |epoch| window.in_bytes(epoch.w_est).0));
     }
 }
 

@@ -54,7 +54,7 @@ pub fn min_delay(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn Flow
 }
 
 fn of(setup: &Setup, window: Packets) -> Box<dyn FlowController> {
-    Box::new(Fixed { window: Bytes::new(window.in_bytes(setup.packet.get() as f64) as u64) })
+    Box::new(Fixed { window: window.in_bytes(setup.packet.into()).whole() })
 }
 
 impl FlowController for Fixed {

@@ -31,7 +31,7 @@ use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
-use crate::units::{Bytes, Octets, Packets, Rate, WindowUnit};
+use crate::units::{OctetRate, Octets, Packets, Rate, WindowUnit};
 
 /// γ, the weight of a round-trip sample ([LearningCC] equation 4).
 const RTT_WEIGHT: f64 = 0.125;
@@ -90,7 +90,7 @@ enum Phase {
     Learning,
 }
 
-/// The controller; bandwidths in bytes a second.
+/// The controller.
 #[derive(Clone, Debug)]
 struct LearningCc {
     config: Config,
@@ -98,11 +98,12 @@ struct LearningCc {
     window: Octets,
     phase: Phase,
     rounds: Rounds,
+    /// Bits a second over round trips.
     bandwidth: WindowedMax,
     /// Pace of start-up and drain.
-    startup_rate: f64,
+    startup_rate: OctetRate,
     /// Bandwidth when a start-up round last grew it.
-    full_bandwidth: f64,
+    full_bandwidth: OctetRate,
     full_rounds: u32,
     /// 0 before the first sample.
     srtt: Seconds,
@@ -132,7 +133,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 
 /// The least window, where a full packet has `packet` bytes.
 fn minimum(packet: Octets) -> Octets {
-    Octets::of_packets(MINIMUM_WINDOW, packet.0)
+    Octets::of_packets(MINIMUM_WINDOW, packet)
 }
 
 impl LearningCc {
@@ -154,8 +155,8 @@ impl LearningCc {
             phase: Phase::Startup,
             rounds: Rounds::default(),
             bandwidth: WindowedMax::new(BANDWIDTH_ROUNDS),
-            startup_rate: 0.0,
-            full_bandwidth: 0.0,
+            startup_rate: OctetRate::ZERO,
+            full_bandwidth: OctetRate::ZERO,
             full_rounds: 0,
             srtt: Seconds::ZERO,
             srtt_max: WindowedMax::new(SRTT_MAX_ROUNDS),
@@ -173,14 +174,14 @@ impl LearningCc {
         })
     }
 
-    fn bandwidth(&self) -> f64 {
-        self.bandwidth.get() as f64 / 8.0
+    fn bandwidth(&self) -> OctetRate {
+        Rate::from_bits_per_sec(self.bandwidth.get()).into()
     }
 
     /// `Bw rtt_min`; none before there are samples.
     fn bandwidth_delay(&self) -> Option<Octets> {
-        let product = self.bandwidth() * self.rtt_min.0;
-        (product.is_finite() && product > 0.0).then_some(Octets(product))
+        let product = self.bandwidth() * self.rtt_min;
+        (product.is_finite() && product > Octets::ZERO).then_some(product)
     }
 
     fn srtt_max(&self) -> Seconds {
@@ -226,8 +227,8 @@ impl LearningCc {
         }
         let Some(product) = self.bandwidth_delay() else { return };
         self.startup_rate = match self.phase {
-            Phase::Startup => self.startup_rate.max(self.window.0 / self.rtt_min.0).max(STARTUP_GAIN * bandwidth),
-            _ => DRAIN_GAIN * bandwidth,
+            Phase::Startup => self.startup_rate.max(self.window / self.rtt_min).max(bandwidth * STARTUP_GAIN),
+            _ => bandwidth * DRAIN_GAIN,
         };
         let target = (product * STARTUP_GAIN).max(minimum(self.packet));
         // The first samples of a start see a burst's first packets, not the path.
@@ -357,17 +358,17 @@ impl FlowController for LearningCc {
     }
 
     fn limits(&self) -> Limits {
-        let window = Bytes::new(self.window.0 as u64);
+        let window = self.window.whole();
         let pace = match self.phase {
-            Phase::Learning => PACING_GAIN * self.window.0 / self.srtt.0,
+            Phase::Learning => self.window * PACING_GAIN / self.srtt,
             _ => self.startup_rate,
         };
-        if self.srtt == Seconds::ZERO || pace <= 0.0 {
+        if self.srtt == Seconds::ZERO || pace <= OctetRate::ZERO {
             return Limits::window(window);
         }
         // Never slower than a packet a second: a pace must not stop a flow.
-        let rate = Rate::from_bytes_per_sec_f64(pace.max(self.packet.0));
-        Limits { window, rate: Some(rate), burst: Bytes::new(self.packet.0 as u64) }
+        let rate = pace.max(self.packet / Seconds(1.0)).whole();
+        Limits { window, rate: Some(rate), burst: self.packet.whole() }
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {

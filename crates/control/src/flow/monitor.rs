@@ -9,11 +9,14 @@
 use std::collections::VecDeque;
 
 use super::{Abandoned, Feedback, Sent};
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Seconds, SquareSeconds, Time};
 use crate::units::Bytes;
 
 /// Intervals whose packets are under way; the newest is stretched when there are more.
 const MOST_INTERVALS: usize = 64;
+
+/// Squares of times of leaving that add up to no more have no slope: the packets left at one instant.
+const LEAST_SPREAD: SquareSeconds = SquareSeconds(1e-12);
 
 /// A stretch of sending whose packets have all been acknowledged or lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,18 +63,19 @@ fn mbit_s(bytes: Bytes, span: Duration) -> f64 {
     bytes.get() as f64 * 8.0 / span.as_secs_f64().max(1e-9) / 1e6
 }
 
-/// Sums of a least-squares line; times in seconds since the interval began.
+/// Sums of a least-squares line; times since the interval began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Line {
     count: f64,
-    t: f64,
-    rtt: f64,
-    t_t: f64,
-    t_rtt: f64,
+    t: Seconds,
+    rtt: Seconds,
+    t_t: SquareSeconds,
+    t_rtt: SquareSeconds,
 }
 
 impl Line {
-    pub(super) fn add(&mut self, t: f64, rtt: f64) {
+    /// A round trip `rtt` of a packet that left at `t`.
+    pub(super) fn add(&mut self, t: Seconds, rtt: Seconds) {
         self.count += 1.0;
         self.t += t;
         self.rtt += rtt;
@@ -79,10 +83,11 @@ impl Line {
         self.t_rtt += t * rtt;
     }
 
+    /// By how much round trips rise over time, in seconds a second; 0 with less than two.
     pub(super) fn slope(&self) -> f64 {
-        // Σ (t - mean t)²: none if all left at one instant.
+        // Σ (t - mean t)²
         let spread = self.t_t - self.t * self.t / self.count.max(1.0);
-        if self.count < 2.0 || spread <= 1e-12 {
+        if self.count < 2.0 || spread <= LEAST_SPREAD {
             return 0.0;
         }
         (self.t_rtt - self.t * self.rtt / self.count) / spread
@@ -180,7 +185,7 @@ impl<P: Copy> Monitor<P> {
         if let (Some(newest), Some(rtt)) = (feedback.acked.last(), feedback.rtt.latest)
             && let Some(interval) = self.of(&mut at, newest)
         {
-            interval.line.add(newest.at.since(interval.start).as_secs_f64(), rtt.as_secs_f64());
+            interval.line.add(newest.at.since(interval.start).seconds(), rtt.seconds());
             interval.rtt_ends = Some((interval.rtt_ends.map_or(rtt, |(first, _)| first), rtt));
         }
         at = 0;

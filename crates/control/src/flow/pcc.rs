@@ -6,7 +6,7 @@ use super::monitor::{Monitor, Report};
 use super::{Feedback, Limits};
 use crate::round_trip::INITIAL_RTT;
 use crate::time::Duration;
-use crate::units::{Bytes, Packets, Rate};
+use crate::units::{Bytes, Octets, Packets, Rate};
 
 /// The window over what the rate keeps in flight. The rate decides; the window only bounds
 /// what a silent network is sent.
@@ -121,11 +121,10 @@ impl<K: Copy> Trial<K> {
     /// The rate as pace; the window is twice what it keeps in flight.
     pub fn limits(&self) -> Limits {
         let rate = self.rate.max(self.minimum());
-        let in_flight = rate * 1e6 / 8.0 * self.srtt().max(self.latest).as_secs_f64();
-        let packet = self.packet.get() as f64;
-        let window = (WINDOW_GAIN * in_flight).max(MINIMUM_WINDOW.in_bytes(packet));
+        let in_flight = Octets(rate * 1e6 / 8.0 * self.srtt().max(self.latest).as_secs_f64());
+        let window = (in_flight * WINDOW_GAIN).max(MINIMUM_WINDOW.in_bytes(self.packet.into()));
         Limits {
-            window: Bytes::new(window as u64),
+            window: window.whole(),
             rate: Some(Rate::from_bits_per_sec((rate * 1e6).max(1.0) as u64)),
             burst: self.packet,
         }

@@ -27,7 +27,7 @@ use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Millis, Time};
 use crate::units::{Bytes, Packets, Rate};
 
 /// What `remy` cannot do without.
@@ -61,7 +61,7 @@ struct Rule {
     to: Signals,
     multiple: f64,
     increment: Packets,
-    intersend_ms: f64,
+    intersend: Millis,
 }
 
 impl Rule {
@@ -71,7 +71,7 @@ impl Rule {
     }
 }
 
-/// The controller; times in ms.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Remy {
     packet: Bytes,
@@ -80,11 +80,11 @@ struct Remy {
     /// Where the rule was found last: signals move little from ACK to ACK.
     last: usize,
     signals: Signals,
-    min_rtt_ms: f64,
+    min_rtt: Millis,
     /// When the newest packet left and was acknowledged.
     newest: Option<(Time, Time)>,
     window: Packets,
-    intersend_ms: f64,
+    intersend: Millis,
 }
 
 /// Makes `remy` from its one parameter `rules`: a list of tables with `from` and `to` (three
@@ -128,9 +128,9 @@ fn rule(value: &toml::Value) -> Result<Rule, ParameterError> {
         to: signals("to", get("to")?, f64::INFINITY)?,
         multiple: number("multiple", get("multiple")?, 1e6)?,
         increment: Packets(number("increment", get("increment")?, 1e6)?),
-        intersend_ms: number("intersend_ms", get("intersend_ms")?, 1e6)?,
+        intersend: Millis(number("intersend_ms", get("intersend_ms")?, 1e6)?),
     };
-    if rule.multiple < 0.0 || rule.intersend_ms < 0.0 {
+    if rule.multiple < 0.0 || rule.intersend < Millis::ZERO {
         return Err(ParameterError("multiple and intersend_ms must not be negative".to_owned()));
     }
     match (0..SIGNALS).find(|&i| rule.from[i] >= rule.to[i]) {
@@ -161,9 +161,8 @@ fn signals(key: &str, value: &toml::Value, fourth: f64) -> Result<Signals, Param
 
 impl Remy {
     fn new(packet: Bytes, rules: Arc<[Rule]>) -> Remy {
-        let (signals, min_rtt_ms) = ([0.0; SIGNALS], f64::INFINITY);
-        let mut remy =
-            Remy { packet, rules, last: 0, signals, min_rtt_ms, newest: None, window: Packets(0.0), intersend_ms: 0.0 };
+        let (signals, min_rtt, intersend) = ([0.0; SIGNALS], Millis::INFINITY, Millis::ZERO);
+        let mut remy = Remy { packet, rules, last: 0, signals, min_rtt, newest: None, window: Packets(0.0), intersend };
         remy.apply();
         remy
     }
@@ -171,19 +170,18 @@ impl Remy {
     /// A packet that left at `sent` was acknowledged at `now`.
     #[inline]
     fn observe(&mut self, sent: Time, now: Time) {
-        let rtt_ms = now.since(sent).as_millis_f64();
-        self.min_rtt_ms = self.min_rtt_ms.min(rtt_ms);
+        let rtt = now.since(sent).millis();
+        self.min_rtt = self.min_rtt.min(rtt);
         if let Some((last_sent, last_acked)) = self.newest {
-            let acked_ms = now.since(last_acked).as_millis_f64();
-            let sent_ms = sent.since(last_sent).as_millis_f64();
+            let (Millis(acked), Millis(sent)) = (now.since(last_acked).millis(), sent.since(last_sent).millis());
             let [send_interval, ack_interval, rtt_ratio, slow_interval] = &mut self.signals;
             // send_interval = 7/8 send_interval + 1/8 (sent_i - sent_(i-1))
-            *send_interval += WEIGHT * (sent_ms - *send_interval);
+            *send_interval += WEIGHT * (sent - *send_interval);
             // ack_interval = 7/8 ack_interval + 1/8 (acked_i - acked_(i-1))
-            *ack_interval += WEIGHT * (acked_ms - *ack_interval);
-            *slow_interval += SLOW_WEIGHT * (acked_ms - *slow_interval);
+            *ack_interval += WEIGHT * (acked - *ack_interval);
+            *slow_interval += SLOW_WEIGHT * (acked - *slow_interval);
             // A path that takes no time has no queue either.
-            *rtt_ratio = if self.min_rtt_ms > 0.0 { rtt_ms / self.min_rtt_ms } else { 1.0 };
+            *rtt_ratio = if self.min_rtt > Millis::ZERO { rtt / self.min_rtt } else { 1.0 };
         }
         self.newest = Some((sent, now));
     }
@@ -200,7 +198,7 @@ impl Remy {
         // W = clamp(int(multiple W + increment), 0, 10^6)
         let Packets(window) = self.window * rule.multiple + rule.increment;
         self.window = Packets(window.trunc()).clamp(Packets(0.0), MAXIMUM_WINDOW);
-        self.intersend_ms = rule.intersend_ms;
+        self.intersend = rule.intersend;
     }
 
     /// Forgets all but the rules.
@@ -230,11 +228,11 @@ impl FlowController for Remy {
 
     #[inline]
     fn limits(&self) -> Limits {
-        let window = Bytes::new(self.window.max(Packets(1.0)).in_bytes(self.packet.get() as f64) as u64);
-        if self.intersend_ms <= 0.0 {
+        let window = self.window.max(Packets(1.0)).in_bytes(self.packet.into()).whole();
+        if self.intersend <= Millis::ZERO {
             return Limits::window(window);
         }
-        let rate = self.packet / Duration::from_secs_f64(self.intersend_ms / 1e3);
+        let rate = self.packet / Duration::from(self.intersend);
         Limits { window, rate: Some(rate.max(Rate::LOWEST)), burst: Bytes::ZERO }
     }
 

@@ -4,7 +4,7 @@
 
 use super::Feedback;
 use super::hystart::HyStart;
-use crate::units::WindowUnit;
+use crate::units::{Octets, WindowUnit};
 
 /// Slow start of a window that is counted in `U`.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +44,9 @@ impl<U: WindowUnit> SlowStart<U> {
         self.hystart = None;
     }
 
-    /// The threshold for a trace, in bytes, where a full packet has `packet` bytes; plots want a
-    /// number where there is none yet.
-    pub fn traced_threshold(&self, packet: f64) -> f64 {
+    /// The threshold for a trace, where a full packet has `packet`; plots want a number where
+    /// there is none yet.
+    pub fn traced_threshold(&self, packet: Octets) -> Octets {
         self.threshold.min(U::ONE * f64::from(u32::MAX)).in_bytes(packet)
     }
 }

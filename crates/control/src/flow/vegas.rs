@@ -100,7 +100,7 @@ impl WindowRule for Vegas {
     fn avoid(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         let Feedback { delivered, acked: packets, rtt, .. } = *acked.feedback;
         if let (Some(round_min), Some(newest)) = (self.round_min, packets.last()) {
-            let flight = window.in_unit((delivered - newest.delivered).get() as f64);
+            let flight = window.in_unit((delivered - newest.delivered).into());
             self.judge(window, flight, round_min, rtt.min);
         }
     }
@@ -124,8 +124,8 @@ impl WindowRule for Vegas {
     }
 
     fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", window.in_bytes(window.size));
-        record("queued", window.in_bytes(self.queued));
+        record("window", window.in_bytes(window.size).0);
+        record("queued", window.in_bytes(self.queued).0);
     }
 }
 

@@ -23,7 +23,7 @@ use super::setup::Setup;
 use super::{Feedback, FlowController, reno};
 use crate::registry::{ParameterError, in_range};
 use crate::time::Time;
-use crate::units::{Bytes, Octets};
+use crate::units::{Bytes, OctetRate, Octets};
 
 /// Parameters of `westwood`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -41,7 +41,7 @@ impl Default for Config {
     }
 }
 
-/// Bandwidth, sampled once each round trip; bytes a second.
+/// Bandwidth, sampled once each round trip.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bandwidth {
     rounds: Rounds,
@@ -50,7 +50,7 @@ struct Bandwidth {
     began: Option<(Time, Bytes)>,
     /// The application left the network unused in the present round.
     limited: bool,
-    estimate: Option<f64>,
+    estimate: Option<OctetRate>,
 }
 
 impl Bandwidth {
@@ -69,8 +69,8 @@ impl Bandwidth {
             && !limited
         {
             // BWE = 0.9 BWE + 0.1 b_k.
-            let sample = (feedback.delivered - delivered).get() as f64 / now.since(at).as_secs_f64();
-            self.estimate = Some(self.estimate.map_or(sample, |past| memory * past + (1.0 - memory) * sample));
+            let sample = Octets::from(feedback.delivered - delivered) / now.since(at).seconds();
+            self.estimate = Some(self.estimate.map_or(sample, |past| past * memory + sample * (1.0 - memory)));
         }
     }
 }
@@ -106,7 +106,7 @@ impl WindowRule for Westwood {
     fn reduce(&mut self, window: &mut Window<Octets>, feedback: &Feedback<'_>) {
         // W = ssthresh = max(BWE RTT_min, 2 packets); half before the first sample.
         let carried = match self.bandwidth.estimate {
-            Some(estimate) => Octets(estimate * feedback.rtt.min.as_secs_f64()),
+            Some(estimate) => estimate * feedback.rtt.min.seconds(),
             None => window.size / 2.0,
         };
         let threshold = carried.max(window.minimum());
@@ -116,7 +116,7 @@ impl WindowRule for Westwood {
 
     fn trace(&self, window: &Window<Octets>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
-        record("bandwidth", self.bandwidth.estimate.map_or(0.0, |estimate| estimate * 8.0));
+        record("bandwidth", self.bandwidth.estimate.map_or(0.0, OctetRate::bits_per_sec));
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
             bandwidth.estimate
         };
         assert_eq!(estimate(100, 0, 1000, false), None, "nothing could be delivered in the first round trip");
-        assert_eq!(estimate(200, 1000, 11_000, false), Some(100_000.0));
+        assert_eq!(estimate(200, 1000, 11_000, false), Some(OctetRate(100_000.0)));
         // Ten seconds later a packet that left into an empty network ends the round.
-        assert_eq!(estimate(10_300, 11_000, 12_000, true), Some(100_000.0));
-        assert_eq!(estimate(10_400, 12_000, 22_000, false), Some(100_000.0));
+        assert_eq!(estimate(10_300, 11_000, 12_000, true), Some(OctetRate(100_000.0)));
+        assert_eq!(estimate(10_400, 12_000, 22_000, false), Some(OctetRate(100_000.0)));
     }
 
     #[test]

@@ -73,12 +73,19 @@ pub enum Ending {
 impl Ending {
     fn of(error: &TransferError) -> Ending {
         match error {
-            TransferError::NoAnswer(_) | TransferError::BlackHole => Ending::NoAnswer,
+            TransferError::NoAnswer(_)
+            | TransferError::BlackHole
+            | TransferError::NobodyAnswers(_)
+            | TransferError::Connection(_) => Ending::NoAnswer,
             TransferError::Refused(_) => Ending::Refused,
             TransferError::Failed(_)
             | TransferError::Malformed(_)
             | TransferError::Store(_)
-            | TransferError::WrongHash => Ending::Failed,
+            | TransferError::WrongHash
+            | TransferError::Stranger { .. }
+            | TransferError::NobodysKey
+            | TransferError::Socket { .. }
+            | TransferError::Tls(_) => Ending::Failed,
             TransferError::Unreadable(_) => Ending::Unreadable,
             TransferError::Cancelled => Ending::Cancelled,
         }

@@ -14,6 +14,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::time::{Seconds, Time};
+use crate::units::{OctetRate, Octets, WindowUnit};
 
 /// Rounds after which the older half of what is remembered is forgotten.
 const ROUNDS: u32 = 5;
@@ -57,18 +58,18 @@ impl<'de> Deserialize<'de> for Rules {
 impl Rules {
     /// The pacing rate where the draft has `rate`.
     #[inline]
-    pub fn paced(self, rate: f64) -> f64 {
+    pub fn paced(self, rate: OctetRate) -> OctetRate {
         if self.pacing_margin { rate * (1.0 - MARGIN) } else { rate }
     }
 
-    /// The window where the draft has `window`, all in bytes.
+    /// The window where the draft has `window`.
     #[inline]
-    pub fn window(self, window: f64, packet: f64, probes: bool) -> f64 {
+    pub fn window(self, window: Octets, packet: Octets, probes: bool) -> Octets {
         if !self.even_window {
             return window;
         }
-        let pair = 2.0 * packet;
-        libm::ceil(window / pair) * pair + if probes { pair } else { 0.0 }
+        let pair = packet * 2.0;
+        pair * libm::ceil(window / pair) + if probes { pair } else { Octets::ZERO }
     }
 
     /// Whether aggregation matters: who has no use for it need not measure it with every ACK.
@@ -77,11 +78,11 @@ impl Rules {
         self.ack_aggregation
     }
 
-    /// What aggregation adds to the window at a bandwidth in bytes a second.
+    /// What aggregation adds to the window at a bandwidth.
     #[inline]
-    pub fn extra(self, aggregation: &Aggregation, bandwidth: f64) -> f64 {
+    pub fn extra(self, aggregation: &Aggregation, bandwidth: OctetRate) -> Octets {
         let most = aggregation.extra[0].max(aggregation.extra[1]);
-        if self.ack_aggregation { most.min(LONGEST.0 * bandwidth) } else { 0.0 }
+        if self.ack_aggregation { most.min(bandwidth * LONGEST) } else { Octets::ZERO }
     }
 }
 
@@ -89,30 +90,30 @@ impl Rules {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Aggregation {
     since: Option<Time>,
-    acked: f64,
+    acked: Octets,
     /// The most in this span of rounds and in the one before.
-    extra: [f64; 2],
+    extra: [Octets; 2],
     current: usize,
     rounds: u32,
 }
 
 impl Aggregation {
-    /// `acked` bytes more were acknowledged; none counts for more than `window`.
+    /// `acked` more were acknowledged; none counts for more than `window`.
     #[inline]
-    pub fn on_acked(&mut self, now: Time, acked: f64, bandwidth: f64, window: f64, round_ended: bool) {
+    pub fn on_acked(&mut self, now: Time, acked: Octets, bandwidth: OctetRate, window: Octets, round_ended: bool) {
         if round_ended {
             self.rounds += 1;
             if self.rounds >= ROUNDS {
                 self.rounds = 0;
                 self.current = 1 - self.current;
-                self.extra[self.current] = 0.0;
+                self.extra[self.current] = Octets::ZERO;
             }
         }
-        let expected = |since: Time| bandwidth * now.since(since).as_secs_f64();
+        let expected = |since: Time| bandwidth * now.since(since).seconds();
         let since = match self.since {
             Some(since) if self.acked > expected(since) => since,
             _ => {
-                self.acked = 0.0;
+                self.acked = Octets::ZERO;
                 now
             }
         };
@@ -135,12 +136,14 @@ mod tests {
         toml::from_str::<Table>(&format!("linux = [{names}]")).unwrap().linux
     }
 
+    const BANDWIDTH: OctetRate = OctetRate(1e6);
+
     /// A thousand bytes each millisecond, in an ACK every `every_ms` milliseconds.
     fn aggregated(every_ms: u64, rounds_at: impl Fn(u64) -> bool, until_ms: u64, start: Aggregation) -> Aggregation {
         let mut aggregation = start;
         for at in (0..until_ms).step_by(every_ms as usize) {
             let now = Time::from_nanos(10_000_000_000 + at * 1_000_000);
-            aggregation.on_acked(now, 1000.0 * every_ms as f64, 1e6, 1e9, rounds_at(at));
+            aggregation.on_acked(now, Octets(1000.0 * every_ms as f64), BANDWIDTH, Octets(1e9), rounds_at(at));
         }
         aggregation
     }
@@ -148,10 +151,10 @@ mod tests {
     #[test]
     fn an_ack_for_many_packets_adds_them_to_the_window_and_at_most_100_ms_of_them() {
         let all = rules("\"all\"");
-        let of = |every_ms| all.extra(&aggregated(every_ms, |_| false, 1000, Aggregation::default()), 1e6);
+        let of = |every_ms| all.extra(&aggregated(every_ms, |_| false, 1000, Aggregation::default()), BANDWIDTH).0;
         assert_eq!((of(1), of(20), of(500)), (1000.0, 20_000.0, 100_000.0));
-        let none = Rules::default().extra(&aggregated(20, |_| false, 1000, Aggregation::default()), 1e6);
-        assert_eq!(none, 0.0);
+        let none = Rules::default().extra(&aggregated(20, |_| false, 1000, Aggregation::default()), BANDWIDTH);
+        assert_eq!(none, Octets::ZERO);
     }
 
     #[test]
@@ -162,19 +165,22 @@ mod tests {
             aggregated(1, |at| at > 0 && at % 10 == 0, 10 * rounds + 1, Aggregation { since: None, ..burst })
         };
         let all = rules("\"all\"");
-        assert_eq!(all.extra(&each(9), 1e6), 50_000.0);
-        assert_eq!(all.extra(&each(10), 1e6), 1000.0);
+        assert_eq!(all.extra(&each(9), BANDWIDTH), Octets(50_000.0));
+        assert_eq!(all.extra(&each(10), BANDWIDTH), Octets(1000.0));
     }
 
     #[test]
     fn windows_are_pairs_of_packets_and_a_probe_has_one_more() {
         let even = rules("\"even-window\"");
-        assert_eq!((even.window(5001.0, 1000.0, false), even.window(5001.0, 1000.0, true)), (6000.0, 8000.0));
-        assert_eq!(rules("\"pacing-margin\"").window(5001.0, 1000.0, true), 5001.0);
+        let (window, packet) = (Octets(5001.0), Octets(1000.0));
+        assert_eq!(even.window(window, packet, false), Octets(6000.0));
+        assert_eq!(even.window(window, packet, true), Octets(8000.0));
+        assert_eq!(rules("\"pacing-margin\"").window(window, packet, true), window);
     }
 
     #[test]
     fn the_margin_is_a_hundredth() {
-        assert_eq!((rules("\"pacing-margin\"").paced(100.0), rules("").paced(100.0)), (99.0, 100.0));
+        let rate = OctetRate(100.0);
+        assert_eq!((rules("\"pacing-margin\"").paced(rate), rules("").paced(rate)), (OctetRate(99.0), rate));
     }
 }

@@ -37,7 +37,7 @@ use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, OctetRate, Octets, Rate, WindowUnit};
 
 /// 2 / ln 2, the least gain that doubles the rate each round (4.3.2.1, BBRHighGain).
 const HIGH_GAIN: f64 = 2.885;
@@ -46,7 +46,16 @@ const HIGH_GAIN: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
 /// The round trip for the pacing rate before there is a sample (4.2.1).
-const FIRST_RTT_S: f64 = 1e-3;
+const FIRST_RTT: Seconds = Seconds(1e-3);
+
+/// Below this rate a packet leaves at once (4.2.2).
+const ONE_PACKET_BELOW: OctetRate = OctetRate(1.2e6 / 8.0);
+
+/// Below this rate two leave at once, and above it what it carries in `QUANTUM_SPAN`, but no more
+/// than `MOST_QUANTUM` (4.2.2).
+const TWO_PACKETS_BELOW: OctetRate = OctetRate(24e6 / 8.0);
+const QUANTUM_SPAN: Seconds = Seconds(1e-3);
+const MOST_QUANTUM: Octets = Octets(64.0 * 1024.0);
 
 /// Parameters of `bbr`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -76,18 +85,18 @@ enum State {
     ProbeRtt,
 }
 
-/// The controller; data in bytes, rates in bytes a second.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Bbr {
     config: Config,
-    packet: f64,
-    initial_window: f64,
+    packet: Octets,
+    initial_window: Octets,
     state: State,
     pacing_gain: f64,
     window_gain: f64,
     /// Bits a second over rounds.
     bandwidths: WindowedMax,
-    bandwidth: f64,
+    bandwidth: OctetRate,
     min_rtt: MinRtt,
     rounds: Rounds,
     full_pipe: FullPipe,
@@ -103,11 +112,11 @@ struct Bbr {
     recovery: LossRecovery,
     /// In the first round of recovery only what is delivered is replaced.
     conserving: bool,
-    window: f64,
+    window: Octets,
     /// The last window that neither recovery nor a probe had made smaller.
-    prior_window: f64,
-    rate: f64,
-    quantum: f64,
+    prior_window: Octets,
+    rate: OctetRate,
+    quantum: Octets,
     /// Whether the pacing rate rests on a round trip.
     timed: bool,
     limits: Limits,
@@ -123,15 +132,15 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 }
 
 fn new(setup: &Setup, config: Config) -> Bbr {
-    let window = setup.initial_window.get() as f64;
+    let window = Octets::from(setup.initial_window);
     let mut bbr = Bbr {
-        packet: setup.packet.get() as f64,
+        packet: setup.packet.into(),
         initial_window: window,
         state: State::Startup,
         pacing_gain: HIGH_GAIN,
         window_gain: HIGH_GAIN,
         bandwidths: WindowedMax::new(config.bandwidth_rounds),
-        bandwidth: 0.0,
+        bandwidth: OctetRate::ZERO,
         min_rtt: MinRtt::new(setup.start),
         rounds: Rounds::default(),
         full_pipe: FullPipe::default(),
@@ -147,8 +156,8 @@ fn new(setup: &Setup, config: Config) -> Bbr {
         conserving: false,
         window,
         prior_window: window,
-        rate: HIGH_GAIN * window / FIRST_RTT_S,
-        quantum: 0.0,
+        rate: window * HIGH_GAIN / FIRST_RTT,
+        quantum: Octets::ZERO,
         timed: false,
         limits: Limits::window(setup.initial_window),
         config,
@@ -161,11 +170,11 @@ fn new(setup: &Setup, config: Config) -> Bbr {
 impl Bbr {
     /// What `gain` times the path's product needs in flight (4.2.3.2, BBRInflight).
     #[inline]
-    fn in_flight_for(&self, gain: f64) -> f64 {
+    fn in_flight_for(&self, gain: f64) -> Octets {
         match self.min_rtt.get() {
             // estimated_bdp = BtlBw * RTprop; gain * estimated_bdp + 3 * send_quantum
             Some(rtt) => {
-                let window = gain * self.bandwidth * rtt.as_secs_f64() + 3.0 * self.quantum;
+                let window = self.bandwidth * gain * rtt.seconds() + self.quantum * 3.0;
                 let probes = self.state == State::ProbeBw && self.phase == 0;
                 self.config.linux.window(window, self.packet, probes)
             }
@@ -188,13 +197,13 @@ impl Bbr {
         let bits = sample.rate().bits_per_sec();
         if !self.is_limited(feedback) || bits >= self.bandwidths.get() {
             let highest = self.bandwidths.update(self.rounds.count(), bits);
-            self.bandwidth = highest as f64 / 8.0;
+            self.bandwidth = Rate::from_bits_per_sec(highest).into();
         }
     }
 
     /// Whether the phase of ProbeBW is over (4.3.4.3, BBRIsNextCyclePhase).
     #[inline]
-    fn phase_is_over(&self, now: Time, prior_in_flight: f64, lost: bool) -> bool {
+    fn phase_is_over(&self, now: Time, prior_in_flight: Octets, lost: bool) -> bool {
         let full_length = self.min_rtt.get().is_none_or(|rtt| now.since(self.phase_since) > rtt);
         if self.pacing_gain > 1.0 {
             full_length && (lost || prior_in_flight >= self.in_flight_for(self.pacing_gain))
@@ -235,7 +244,7 @@ impl Bbr {
             self.pacing_gain = 1.0 / HIGH_GAIN;
             self.window_gain = HIGH_GAIN;
         }
-        if self.state == State::Drain && feedback.in_flight.get() as f64 <= self.in_flight_for(1.0) {
+        if self.state == State::Drain && Octets::from(feedback.in_flight) <= self.in_flight_for(1.0) {
             self.enter_probe_bw(now, rng);
         }
     }
@@ -260,7 +269,7 @@ impl Bbr {
         if self.state == State::ProbeRtt {
             self.lull.extend(feedback, false);
             match self.probe_until {
-                None if feedback.in_flight.get() as f64 <= MIN_PIPE.in_bytes(self.packet) => {
+                None if Octets::from(feedback.in_flight) <= MIN_PIPE.in_bytes(self.packet) => {
                     self.probe_until = Some(now + PROBE_RTT_DURATION);
                     self.probe_round_done = false;
                     self.rounds.restart(feedback.delivered);
@@ -291,30 +300,30 @@ impl Bbr {
             && feedback.rtt.latest.is_some()
         {
             self.timed = true;
-            let rtt = feedback.rtt.smoothed.as_secs_f64().max(1e-9);
-            self.rate = HIGH_GAIN * self.initial_window / rtt;
+            let rtt = feedback.rtt.smoothed.seconds().max(Seconds::NANOSECOND);
+            self.rate = self.initial_window * HIGH_GAIN / rtt;
         }
-        let rate = self.config.linux.paced(gain * self.bandwidth);
-        if rate > 0.0 && (self.filled || rate > self.rate) {
+        let rate = self.config.linux.paced(self.bandwidth * gain);
+        if rate > OctetRate::ZERO && (self.filled || rate > self.rate) {
             self.rate = rate;
         }
     }
 
     /// What leaves at once (4.2.2).
     fn set_quantum(&mut self) {
-        self.quantum = if self.rate < 1.2e6 / 8.0 {
+        self.quantum = if self.rate < ONE_PACKET_BELOW {
             self.packet
-        } else if self.rate < 24e6 / 8.0 {
-            2.0 * self.packet
+        } else if self.rate < TWO_PACKETS_BELOW {
+            self.packet * 2.0
         } else {
-            (self.rate * 1e-3).min(64.0 * 1024.0)
+            (self.rate * QUANTUM_SPAN).min(MOST_QUANTUM)
         };
     }
 
     /// The window (4.2.3.4 to 4.2.3.6).
-    fn set_window(&mut self, now: Time, feedback: &Feedback<'_>, lost: f64) {
-        let in_flight = feedback.in_flight.get() as f64;
-        let acked = feedback.acked_bytes.get() as f64;
+    fn set_window(&mut self, now: Time, feedback: &Feedback<'_>, lost: Octets) {
+        let in_flight = Octets::from(feedback.in_flight);
+        let acked = Octets::from(feedback.acked_bytes);
         let was_active = self.recovery.is_active();
         match self.recovery.step(now, feedback) {
             Step::Begins => {
@@ -337,17 +346,17 @@ impl Bbr {
             self.window = self.packet;
             return;
         }
-        if lost > 0.0 {
+        if lost > Octets::ZERO {
             self.window = (self.window - lost).max(self.packet);
         }
-        let extra = if self.filled { self.config.linux.extra(&self.aggregation, self.bandwidth) } else { 0.0 };
+        let extra = if self.filled { self.config.linux.extra(&self.aggregation, self.bandwidth) } else { Octets::ZERO };
         let target = self.in_flight_for(self.window_gain) + extra;
         if self.conserving {
             self.window = self.window.max(in_flight + acked);
         } else {
             if self.filled {
                 self.window = (self.window + acked).min(target);
-            } else if self.window < target || (feedback.delivered.get() as f64) < self.initial_window {
+            } else if self.window < target || Octets::from(feedback.delivered) < self.initial_window {
                 self.window += acked;
             }
             self.window = self.window.max(MIN_PIPE.in_bytes(self.packet));
@@ -360,10 +369,10 @@ impl Bbr {
     #[inline]
     fn refresh(&mut self) {
         self.limits = Limits {
-            window: Bytes::new(self.window.max(1.0) as u64),
-            rate: Some(Rate::from_bytes_per_sec_f64(self.rate.max(1.0))),
+            window: self.window.max(Octets::ONE).whole(),
+            rate: Some(self.rate.max(OctetRate(1.0)).whole()),
             // The packet that leaves is not part of what may leave beside it.
-            burst: Bytes::new(self.quantum as u64),
+            burst: self.quantum.whole(),
         };
     }
 }
@@ -386,13 +395,12 @@ impl FlowController for Bbr {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
         let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
-        let prior_in_flight = (feedback.in_flight + feedback.acked_bytes + lost).get() as f64;
+        let prior_in_flight = Octets::from(feedback.in_flight + feedback.acked_bytes + lost);
         let round_ended = self.rounds.ends(feedback);
         if !feedback.acked.is_empty() {
             self.update_bandwidth(feedback);
             if self.config.linux.measures_aggregation() {
-                let acked = feedback.acked_bytes.get() as f64;
-                self.aggregation.on_acked(now, acked, self.bandwidth, self.window, round_ended);
+                self.aggregation.on_acked(now, feedback.acked_bytes.into(), self.bandwidth, self.window, round_ended);
             }
             if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > Bytes::ZERO) {
                 self.enter_phase(now, self.phase + 1);
@@ -402,7 +410,7 @@ impl FlowController for Bbr {
             self.set_rate(self.pacing_gain, Some(feedback));
             self.set_quantum();
         }
-        self.set_window(now, feedback, lost.get() as f64);
+        self.set_window(now, feedback, lost.into());
         self.refresh();
     }
 
@@ -412,9 +420,9 @@ impl FlowController for Bbr {
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window);
-        record("rate", self.rate * 8.0);
-        record("bandwidth", self.bandwidth * 8.0);
+        record("window", self.window.0);
+        record("rate", self.rate.bits_per_sec());
+        record("bandwidth", self.bandwidth.bits_per_sec());
         record("min_rtt", self.min_rtt.get().map_or(0.0, Duration::as_millis_f64));
         record("pacing_gain", self.pacing_gain);
         record("state", f64::from(self.state as u8));

@@ -4,7 +4,7 @@
 use super::super::{Feedback, Sent};
 use crate::flow::recovery::Recovery;
 use crate::time::{Duration, Time};
-use crate::units::{Bytes, Packets};
+use crate::units::{Bytes, OctetRate, Packets};
 
 /// Growth of the delivery rate below which a round counts as one without growth.
 const GROWTH: f64 = 1.25;
@@ -23,20 +23,20 @@ pub const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 /// (draft-ietf-ccwg-bbr-04 5.3.1.2, draft-cardwell-...-00 4.3.2.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FullPipe {
-    /// The rate that must be outgrown, bits a second.
-    baseline: f64,
+    /// The rate that must be outgrown.
+    baseline: OctetRate,
     rounds: u32,
 }
 
 impl FullPipe {
-    /// Begins to look, from `baseline` bits a second on.
-    pub fn restart(&mut self, baseline: f64) {
+    /// Begins to look, from `baseline` on.
+    pub fn restart(&mut self, baseline: OctetRate) {
         *self = FullPipe { baseline, rounds: 0 };
     }
 
-    /// A round that the application did not limit ended with `rate` bits a second: whether
-    /// the third in a row has brought no growth.
-    pub fn on_round(&mut self, rate: f64) -> bool {
+    /// A round that the application did not limit ended with `rate`: whether the third in a row
+    /// has brought no growth.
+    pub fn on_round(&mut self, rate: OctetRate) -> bool {
         if rate >= self.baseline * GROWTH {
             self.restart(rate);
             return false;
@@ -162,9 +162,9 @@ mod tests {
     fn three_rounds_without_a_quarter_more_fill_the_pipe() {
         let mut pipe = FullPipe::default();
         for rate in [10.0, 20.0, 24.9, 24.9, 25.0, 31.0, 31.2] {
-            assert!(!pipe.on_round(rate), "{rate}");
+            assert!(!pipe.on_round(OctetRate(rate)), "{rate}");
         }
-        assert!(pipe.on_round(31.2));
+        assert!(pipe.on_round(OctetRate(31.2)));
     }
 
     #[test]

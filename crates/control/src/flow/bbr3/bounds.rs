@@ -5,21 +5,21 @@ use super::{Ack, Bbr3, MIN_PIPE, State};
 use crate::flow::Sent;
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::Bytes;
+use crate::units::{Bytes, OctetRate, Octets, WindowUnit};
 
 /// The bounds, and what the last round trip delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// `bw_shortterm`, bytes a second; infinite without losses since the last probe.
-    pub bandwidth_short: f64,
-    /// `inflight_shortterm`, bytes; infinite without losses since the last probe.
-    pub inflight_short: f64,
-    /// `inflight_longterm`, bytes; infinite until a probe lost too much.
-    pub inflight_long: f64,
+    /// `bw_shortterm`; infinite without losses since the last probe.
+    pub bandwidth_short: OctetRate,
+    /// `inflight_shortterm`; infinite without losses since the last probe.
+    pub inflight_short: Octets,
+    /// `inflight_longterm`; infinite until a probe lost too much.
+    pub inflight_long: Octets,
     /// `bw_latest`, the highest delivery rate of this round.
-    latest_bandwidth: f64,
+    latest_bandwidth: OctetRate,
     /// `inflight_latest`, the most that a sample of this round delivered.
-    pub latest_inflight: f64,
+    pub latest_inflight: Octets,
     loss_in_round: bool,
     /// The round ends with a packet that left when this much had been delivered.
     loss_round_end: Bytes,
@@ -34,11 +34,11 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
-            bandwidth_short: f64::INFINITY,
-            inflight_short: f64::INFINITY,
-            inflight_long: f64::INFINITY,
-            latest_bandwidth: 0.0,
-            latest_inflight: 0.0,
+            bandwidth_short: OctetRate::INFINITY,
+            inflight_short: Octets::INFINITY,
+            inflight_long: Octets::INFINITY,
+            latest_bandwidth: OctetRate::ZERO,
+            latest_inflight: Octets::ZERO,
             loss_in_round: false,
             loss_round_end: Bytes::ZERO,
             loss_round_ended: false,
@@ -73,14 +73,14 @@ impl Bounds {
     /// BBRResetCongestionSignals.
     pub fn forget_round(&mut self) {
         self.loss_in_round = false;
-        self.latest_bandwidth = 0.0;
-        self.latest_inflight = 0.0;
+        self.latest_bandwidth = OctetRate::ZERO;
+        self.latest_inflight = Octets::ZERO;
     }
 
     /// BBRResetShortTermModel.
     pub fn forget_short_term(&mut self) {
-        self.bandwidth_short = f64::INFINITY;
-        self.inflight_short = f64::INFINITY;
+        self.bandwidth_short = OctetRate::INFINITY;
+        self.inflight_short = Octets::INFINITY;
     }
 
     /// BBRNoteLoss.
@@ -95,7 +95,7 @@ impl Bounds {
 impl Bbr3 {
     /// Whether losing `lost` of `in_flight` shows that it was too much (IsInflightTooHigh).
     #[inline]
-    pub fn is_too_much(&self, lost: f64, in_flight: f64) -> bool {
+    pub fn is_too_much(&self, lost: Octets, in_flight: Octets) -> bool {
         lost > in_flight * self.config.loss_threshold
     }
 
@@ -105,10 +105,10 @@ impl Bbr3 {
         if !self.bounds.of_probe {
             return;
         }
-        let lost = (self.lost - packet.lost).get() as f64;
-        let in_flight = packet.in_flight.get() as f64;
+        let lost = Octets::from(self.lost - packet.lost);
+        let in_flight = Octets::from(packet.in_flight);
         if self.is_too_much(lost, in_flight) {
-            let in_flight = self.in_flight_at_loss(in_flight, lost, packet.size.get() as f64);
+            let in_flight = self.in_flight_at_loss(in_flight, lost, packet.size.into());
             self.bounds.of_probe = false;
             if !(packet.app_limited || self.lull.contains(packet)) {
                 // inflight_longterm = max(tx_in_flight, target_inflight * Beta)
@@ -122,11 +122,11 @@ impl Bbr3 {
 
     /// How much of the flight had left when its losses reached the threshold
     /// (BBRInflightAtLoss).
-    fn in_flight_at_loss(&self, in_flight: f64, lost: f64, size: f64) -> f64 {
+    fn in_flight_at_loss(&self, in_flight: Octets, lost: Octets, size: Octets) -> Octets {
         let threshold = self.config.loss_threshold;
         let (in_flight_before, lost_before) = (in_flight - size, lost - size);
         // lost_prefix = (LossThresh * inflight_prev - lost_prev) / (1 - LossThresh)
-        let prefix = (threshold * in_flight_before - lost_before) / (1.0 - threshold);
+        let prefix = (in_flight_before * threshold - lost_before) / (1.0 - threshold);
         in_flight_before + prefix
     }
 
@@ -140,28 +140,29 @@ impl Bbr3 {
         let bounds = &mut self.bounds;
         if bounds.loss_in_round && !self.state.is_accelerating() {
             let beta = self.config.beta;
-            let from = |bound: f64, first: f64| if bound.is_finite() { bound } else { first };
-            bounds.bandwidth_short =
-                bounds.latest_bandwidth.max(beta * from(bounds.bandwidth_short, self.max_bandwidth));
-            bounds.inflight_short = bounds.latest_inflight.max(beta * from(bounds.inflight_short, self.window));
+            let (bandwidth, inflight) = (bounds.bandwidth_short, bounds.inflight_short);
+            let bandwidth = if bandwidth.is_finite() { bandwidth } else { self.max_bandwidth };
+            let inflight = if inflight.is_finite() { inflight } else { self.window };
+            bounds.bandwidth_short = bounds.latest_bandwidth.max(bandwidth * beta);
+            bounds.inflight_short = bounds.latest_inflight.max(inflight * beta);
         }
         bounds.loss_in_round = false;
     }
 
     /// The long-term bound less the headroom (BBRInflightWithHeadroom).
     #[inline]
-    pub fn inflight_with_headroom(&self) -> f64 {
+    pub fn inflight_with_headroom(&self) -> Octets {
         let long = self.bounds.inflight_long;
-        if long.is_infinite() {
+        if long == Octets::INFINITY {
             return long;
         }
-        let headroom = self.packet.max(self.config.headroom * long);
+        let headroom = self.packet.max(long * self.config.headroom);
         (long - headroom).max(MIN_PIPE.in_bytes(self.packet))
     }
 
     /// The estimated product, unless congestion cut the window (BBRTargetInflight).
     #[inline]
-    pub fn target_inflight(&self) -> f64 {
+    pub fn target_inflight(&self) -> Octets {
         self.product(self.bandwidth, 1.0).min(self.window)
     }
 }

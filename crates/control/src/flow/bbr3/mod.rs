@@ -41,8 +41,8 @@ use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Bytes, OctetRate, Octets, Rate, WindowUnit};
 
 /// StartupPacingGain, 4 ln 2 (5.3.1.1).
 const STARTUP_GAIN: f64 = 2.77;
@@ -66,7 +66,11 @@ const BANDWIDTH_CYCLES: u64 = 2;
 const STARTUP_LOSS_EVENTS: u32 = 6;
 
 /// The round trip for the pacing rate before there is a sample (5.6.2).
-const FIRST_RTT_S: f64 = 1e-3;
+const FIRST_RTT: Seconds = Seconds(1e-3);
+
+/// What leaves at once: what the rate carries in this span, but no more than `MOST_QUANTUM` (5.6.3).
+const QUANTUM_SPAN: Seconds = Seconds(1e-3);
+const MOST_QUANTUM: Octets = Octets(64.0 * 1024.0);
 
 /// Parameters of `bbr3`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -120,35 +124,35 @@ impl State {
     }
 }
 
-/// What one ACK says (RS): data in bytes, rates in bytes a second.
+/// What one ACK says (RS).
 #[derive(Clone, Copy, Debug)]
 struct Ack {
-    acked: f64,
+    acked: Octets,
     /// Delivery rate; 0 without a sample.
-    rate: f64,
+    rate: OctetRate,
     /// Delivered over the sample's interval; 0 without a sample.
-    delivered: f64,
+    delivered: Octets,
     /// In flight when the newest acknowledged packet had left.
-    in_flight_then: f64,
+    in_flight_then: Octets,
     /// Lost since it left.
-    lost: f64,
+    lost: Octets,
     app_limited: bool,
     /// Whether a round trip ended with this ACK.
     round_ended: bool,
 }
 
-/// The controller; data in bytes, rates in bytes a second.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Bbr3 {
     config: Config,
-    packet: f64,
-    initial_window: f64,
+    packet: Octets,
+    initial_window: Octets,
     state: State,
     /// Bits a second over cycles.
     bandwidths: WindowedMax,
-    max_bandwidth: f64,
+    max_bandwidth: OctetRate,
     /// The lower of `max_bandwidth` and the short-term bound.
-    bandwidth: f64,
+    bandwidth: OctetRate,
     min_rtt: MinRtt,
     probe: probe_rtt::Probe,
     rounds: Rounds,
@@ -166,10 +170,10 @@ struct Bbr3 {
     lost: Bytes,
     /// The window was used up in this round trip, and in the one before.
     limited: (bool, bool),
-    window: f64,
-    prior_window: f64,
-    rate: f64,
-    quantum: f64,
+    window: Octets,
+    prior_window: Octets,
+    rate: OctetRate,
+    quantum: Octets,
     /// Whether the pacing rate rests on a round trip.
     timed: bool,
     limits: Limits,
@@ -179,7 +183,8 @@ struct Bbr3 {
 #[derive(Clone, Debug)]
 struct Aggregation {
     since: Time,
-    acked: f64,
+    acked: Octets,
+    /// Bytes over rounds.
     extra: WindowedMax,
 }
 
@@ -193,15 +198,15 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 }
 
 fn new(setup: &Setup, config: Config) -> Bbr3 {
-    let window = setup.initial_window.get() as f64;
+    let window = Octets::from(setup.initial_window);
     let mut bbr = Bbr3 {
         config,
-        packet: setup.packet.get() as f64,
+        packet: setup.packet.into(),
         initial_window: window,
         state: State::Startup,
         bandwidths: WindowedMax::new(BANDWIDTH_CYCLES),
-        max_bandwidth: 0.0,
-        bandwidth: 0.0,
+        max_bandwidth: OctetRate::ZERO,
+        bandwidth: OctetRate::ZERO,
         min_rtt: MinRtt::new(setup.start),
         probe: probe_rtt::Probe::new(setup.start),
         rounds: Rounds::default(),
@@ -210,7 +215,11 @@ fn new(setup: &Setup, config: Config) -> Bbr3 {
         filled: false,
         cycle: Cycle::new(setup.start),
         bounds: Bounds::default(),
-        aggregation: Aggregation { since: setup.start, acked: 0.0, extra: WindowedMax::new(EXTRA_ACKED_ROUNDS) },
+        aggregation: Aggregation {
+            since: setup.start,
+            acked: Octets::ZERO,
+            extra: WindowedMax::new(EXTRA_ACKED_ROUNDS),
+        },
         lull: Lull::default(),
         idle_restart: false,
         recovery: LossRecovery::default(),
@@ -218,8 +227,8 @@ fn new(setup: &Setup, config: Config) -> Bbr3 {
         limited: (false, false),
         window,
         prior_window: window,
-        rate: STARTUP_GAIN * window / FIRST_RTT_S,
-        quantum: 0.0,
+        rate: window * STARTUP_GAIN / FIRST_RTT,
+        quantum: Octets::ZERO,
         timed: false,
         limits: Limits::window(setup.initial_window),
     };
@@ -231,15 +240,15 @@ fn new(setup: &Setup, config: Config) -> Bbr3 {
 impl Bbr3 {
     /// `gain` times the product of `bandwidth` and the least round trip (BBRBDPMultiple).
     #[inline]
-    fn product(&self, bandwidth: f64, gain: f64) -> f64 {
-        self.min_rtt.get().map_or(self.initial_window, |rtt| gain * bandwidth * rtt.as_secs_f64())
+    fn product(&self, bandwidth: OctetRate, gain: f64) -> Octets {
+        self.min_rtt.get().map_or(self.initial_window, |rtt| bandwidth * gain * rtt.seconds())
     }
 
     /// Room for what is being sent and acknowledged in bursts (5.6.4.2, 5.5.8).
     #[inline]
-    fn with_quanta(&self, in_flight: f64) -> f64 {
-        let cap = in_flight.max(3.0 * self.quantum).max(MIN_PIPE.in_bytes(self.packet));
-        if self.state == State::Up { cap + 2.0 * self.packet } else { cap }
+    fn with_quanta(&self, in_flight: Octets) -> Octets {
+        let cap = in_flight.max(self.quantum * 3.0).max(MIN_PIPE.in_bytes(self.packet));
+        if self.state == State::Up { cap + self.packet * 2.0 } else { cap }
     }
 
     /// What the ACK in `feedback` says; nothing if it acknowledges nothing.
@@ -252,11 +261,11 @@ impl Bbr3 {
             self.limited = (false, self.limited.0);
         }
         Some(Ack {
-            acked: feedback.acked_bytes.get() as f64,
-            rate: feedback.rate.map_or(0.0, |sample| sample.rate().bytes_per_sec()),
-            delivered: feedback.rate.map_or(0.0, |sample| sample.delivered.get() as f64),
-            in_flight_then: newest.in_flight.get() as f64,
-            lost: (self.lost - newest.lost).get() as f64,
+            acked: feedback.acked_bytes.into(),
+            rate: feedback.rate.map_or(OctetRate::ZERO, |sample| sample.rate().into()),
+            delivered: feedback.rate.map_or(Octets::ZERO, |sample| sample.delivered.into()),
+            in_flight_then: newest.in_flight.into(),
+            lost: (self.lost - newest.lost).into(),
             app_limited: newest.app_limited || self.lull.contains(newest),
             round_ended,
         })
@@ -265,22 +274,23 @@ impl Bbr3 {
     /// Samples that the application limited count only if they are higher (5.5.5).
     #[inline]
     fn update_bandwidth(&mut self, ack: &Ack) {
-        if ack.rate > 0.0 && (!ack.app_limited || ack.rate >= self.max_bandwidth) {
-            self.max_bandwidth = self.bandwidths.update(self.cycle.count, (ack.rate * 8.0) as u64) as f64 / 8.0;
+        if ack.rate > OctetRate::ZERO && (!ack.app_limited || ack.rate >= self.max_bandwidth) {
+            let highest = self.bandwidths.update(self.cycle.count, ack.rate.whole().bits_per_sec());
+            self.max_bandwidth = Rate::from_bits_per_sec(highest).into();
         }
     }
 
     /// How much more is acknowledged than the bandwidth explains (5.5.9).
     #[inline]
     fn update_aggregation(&mut self, now: Time, ack: &Ack) {
-        let mut expected = self.bandwidth * now.since(self.aggregation.since).as_secs_f64();
+        let mut expected = self.bandwidth * now.since(self.aggregation.since).seconds();
         if self.aggregation.acked <= expected {
-            self.aggregation.acked = 0.0;
+            self.aggregation.acked = Octets::ZERO;
             self.aggregation.since = now;
-            expected = 0.0;
+            expected = Octets::ZERO;
         }
         self.aggregation.acked += ack.acked;
-        let extra = (self.aggregation.acked - expected).clamp(0.0, self.window) as u64;
+        let extra = (self.aggregation.acked - expected).clamp(Octets::ZERO, self.window).whole().get();
         // Until the pipe was full, one round is remembered.
         if ack.round_ended && !self.filled {
             self.aggregation.extra.reset(self.rounds.count(), extra);
@@ -313,7 +323,7 @@ impl Bbr3 {
             self.bounds.loss_events = 0;
         }
         let drained = self.with_quanta(self.product(self.bandwidth, 1.0));
-        if self.state == State::Drain && feedback.in_flight.get() as f64 <= drained {
+        if self.state == State::Drain && Octets::from(feedback.in_flight) <= drained {
             self.start_down(now, feedback.delivered, rng);
         }
     }
@@ -330,8 +340,8 @@ impl Bbr3 {
     /// The pacing rate falls only once the pipe was full (5.6.2).
     #[inline]
     fn set_rate(&mut self, gain: f64) {
-        let rate = gain * self.bandwidth * PACING_MARGIN;
-        if rate > 0.0 && (self.filled || rate > self.rate) {
+        let rate = self.bandwidth * gain * PACING_MARGIN;
+        if rate > OctetRate::ZERO && (self.filled || rate > self.rate) {
             self.rate = rate;
         }
     }
@@ -340,24 +350,26 @@ impl Bbr3 {
     fn set_first_rate(&mut self, feedback: &Feedback<'_>) {
         if !self.timed && feedback.rtt.latest.is_some() {
             self.timed = true;
-            self.rate = STARTUP_GAIN * self.initial_window / feedback.rtt.smoothed.as_secs_f64().max(1e-9);
+            let rtt = feedback.rtt.smoothed.seconds().max(Seconds::NANOSECOND);
+            self.rate = self.initial_window * STARTUP_GAIN / rtt;
         }
     }
 
     /// What leaves at once (5.6.3).
     #[inline]
     fn set_quantum(&mut self) {
-        self.quantum = (self.rate * 1e-3).min(64.0 * 1024.0).max(2.0 * self.packet);
+        self.quantum = (self.rate * QUANTUM_SPAN).min(MOST_QUANTUM).max(self.packet * 2.0);
     }
 
     /// The window that the model asks for (5.6.4.6).
     #[inline]
     fn set_window(&mut self, ack: &Ack, feedback: &Feedback<'_>) {
-        let wanted = self.product(self.bandwidth, self.state.gains().1) + self.aggregation.extra.get() as f64;
+        let extra = Octets::from(Bytes::new(self.aggregation.extra.get()));
+        let wanted = self.product(self.bandwidth, self.state.gains().1) + extra;
         let max_inflight = self.with_quanta(wanted);
         if self.filled {
             self.window = (self.window + ack.acked).min(max_inflight);
-        } else if self.window < max_inflight || (feedback.delivered.get() as f64) < self.initial_window {
+        } else if self.window < max_inflight || Octets::from(feedback.delivered) < self.initial_window {
             self.window += ack.acked;
         }
         self.window = self.window.max(MIN_PIPE.in_bytes(self.packet));
@@ -372,7 +384,7 @@ impl Bbr3 {
         let long = match self.state {
             State::Cruise | State::ProbeRtt => self.inflight_with_headroom(),
             state if state.is_probe_bw() => self.bounds.inflight_long,
-            _ => f64::INFINITY,
+            _ => Octets::INFINITY,
         };
         let cap = long.min(self.bounds.inflight_short).max(MIN_PIPE.in_bytes(self.packet));
         self.window = self.window.min(cap);
@@ -381,10 +393,10 @@ impl Bbr3 {
     #[inline]
     fn refresh(&mut self) {
         self.limits = Limits {
-            window: Bytes::new(self.window.max(1.0) as u64),
-            rate: Some(Rate::from_bytes_per_sec_f64(self.rate.max(1.0))),
+            window: self.window.max(Octets::ONE).whole(),
+            rate: Some(self.rate.max(OctetRate(1.0)).whole()),
             // The packet that leaves is not part of what may leave beside it.
-            burst: Bytes::new(self.quantum as u64),
+            burst: self.quantum.whole(),
         };
     }
 
@@ -411,13 +423,13 @@ impl Bbr3 {
 impl FlowController for Bbr3 {
     #[inline]
     fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
-        self.limited.0 |= packet.in_flight.get() as f64 + self.packet > self.window;
+        self.limited.0 |= Octets::from(packet.in_flight) + self.packet > self.window;
         // 5.4.1: a flow that was idle paces at the bandwidth that it knew.
         let was_idle = packet.in_flight == packet.size && packet.app_limited;
         if was_idle {
             self.idle_restart = true;
             self.aggregation.since = now;
-            self.aggregation.acked = 0.0;
+            self.aggregation.acked = Octets::ZERO;
             if self.state.is_probe_bw() {
                 self.set_rate(1.0);
             } else if self.state == State::ProbeRtt {
@@ -448,7 +460,7 @@ impl FlowController for Bbr3 {
         if feedback.persistent_congestion {
             // 5.6.4.4, as after a retransmission timeout.
             self.save_window(was_recovering);
-            self.window = feedback.in_flight.get() as f64 + self.packet;
+            self.window = Octets::from(feedback.in_flight) + self.packet;
         }
         if let Some(ack) = self.read(feedback) {
             self.on_ack(now, &ack, was_recovering, feedback, rng);
@@ -464,10 +476,10 @@ impl FlowController for Bbr3 {
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         // Infinity where there is no bound: plots want a number.
-        let finite = |value: f64| value.min(f64::from(u32::MAX));
-        record("window", self.window);
-        record("rate", self.rate * 8.0);
-        record("bandwidth", self.bandwidth * 8.0);
+        let finite = |amount: Octets| amount.0.min(f64::from(u32::MAX));
+        record("window", self.window.0);
+        record("rate", self.rate.bits_per_sec());
+        record("bandwidth", self.bandwidth.bits_per_sec());
         record("min_rtt", self.min_rtt.get().map_or(0.0, Duration::as_millis_f64));
         record("inflight_longterm", finite(self.bounds.inflight_long));
         record("inflight_shortterm", finite(self.bounds.inflight_short));

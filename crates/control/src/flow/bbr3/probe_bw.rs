@@ -6,7 +6,7 @@ use super::{Ack, Bbr3, State};
 use crate::flow::Feedback;
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Bytes;
+use crate::units::{Bytes, OctetRate, Octets, WindowUnit};
 
 /// Most round trips between two probes: what Reno needs to grow by a small path's product
 /// (5.3.3.5).
@@ -93,7 +93,7 @@ impl Bbr3 {
         self.raise_slope();
     }
 
-    fn restart_full_pipe(&mut self, baseline: f64) {
+    fn restart_full_pipe(&mut self, baseline: OctetRate) {
         self.full_pipe.restart(baseline);
         self.full_now = false;
     }
@@ -116,7 +116,7 @@ impl Bbr3 {
             return;
         }
         self.adapt_long_term(ack);
-        let in_flight = feedback.in_flight.get() as f64;
+        let in_flight = Octets::from(feedback.in_flight);
         let pipe_is_full = self.state == State::Up && self.is_time_to_go_down(ack);
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(now) => self.start_refill(feedback.delivered),
@@ -136,7 +136,7 @@ impl Bbr3 {
 
     /// BBRIsTimeToCruise: there is headroom, and the queue is drained.
     #[inline]
-    fn is_time_to_cruise(&self, in_flight: f64) -> bool {
+    fn is_time_to_cruise(&self, in_flight: Octets) -> bool {
         in_flight <= self.inflight_with_headroom()
             && in_flight <= self.with_quanta(self.product(self.max_bandwidth, 1.0))
     }
@@ -168,7 +168,7 @@ impl Bbr3 {
                 _ => {}
             }
         }
-        if self.bounds.inflight_long.is_infinite() || self.is_too_much(ack.lost, ack.in_flight_then) {
+        if self.bounds.inflight_long == Octets::INFINITY || self.is_too_much(ack.lost, ack.in_flight_then) {
             return;
         }
         self.bounds.inflight_long = self.bounds.inflight_long.max(ack.in_flight_then);

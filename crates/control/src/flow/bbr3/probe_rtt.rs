@@ -6,7 +6,7 @@ use crate::flow::Feedback;
 use crate::flow::bbr::model::{MinRtt, PROBE_RTT_DURATION};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Bytes;
+use crate::units::{Bytes, Octets, WindowUnit};
 
 /// ProbeRTTCwndGain (5.3.4.1).
 pub const WINDOW_GAIN: f64 = 0.5;
@@ -62,7 +62,7 @@ impl Bbr3 {
         if self.state == State::ProbeRtt {
             self.go_on_probing(now, ack, feedback, rng);
         }
-        if ack.delivered > 0.0 {
+        if ack.delivered > Octets::ZERO {
             self.idle_restart = false;
         }
     }
@@ -75,7 +75,7 @@ impl Bbr3 {
             if self.probe.round_done {
                 self.check_probe_rtt_done(now, feedback.delivered, rng);
             }
-        } else if feedback.in_flight.get() as f64 <= self.probe_rtt_window() {
+        } else if Octets::from(feedback.in_flight) <= self.probe_rtt_window() {
             self.probe.until = Some(now + PROBE_RTT_DURATION);
             self.probe.round_done = false;
             self.rounds.restart(feedback.delivered);
@@ -101,7 +101,7 @@ impl Bbr3 {
 
     /// What may be in flight in a probe (BBRProbeRTTCwnd).
     #[inline]
-    pub fn probe_rtt_window(&self) -> f64 {
+    pub fn probe_rtt_window(&self) -> Octets {
         self.product(self.bandwidth, WINDOW_GAIN).max(MIN_PIPE.in_bytes(self.packet))
     }
 }

@@ -77,12 +77,12 @@ fn a_probe_that_loses_too_much_sets_the_bound_where_it_did() {
     for lost in 1..=3u64 {
         let packet = Sent { size: PACKET, in_flight: PACKET * 100, ..Sent::default() };
         bbr.lost = PACKET * lost;
-        assert!(bbr.bounds.inflight_long.is_infinite());
+        assert_eq!(bbr.bounds.inflight_long, Octets::INFINITY);
         bbr.on_lost(Time::from_secs_f64(1.0), &packet, PACKET * 500, &mut rng);
     }
     // 99 packets before it, 2 of them lost: (0.02 * 99 - 2) / 0.98 further.
     let expected = 1000.0 * (99.0 + (0.02 * 99.0 - 2.0) / 0.98);
-    assert!((bbr.bounds.inflight_long - expected).abs() < 1.0, "{}", bbr.bounds.inflight_long);
+    assert!((bbr.bounds.inflight_long.0 - expected).abs() < 1.0, "{:?}", bbr.bounds.inflight_long);
     assert_eq!(bbr.state, State::Down);
     // One probe is answered once.
     bbr.lost = PACKET * 50;
@@ -92,30 +92,30 @@ fn a_probe_that_loses_too_much_sets_the_bound_where_it_did() {
         PACKET * 500,
         &mut rng,
     );
-    assert!((bbr.bounds.inflight_long - expected).abs() < 1.0);
+    assert!((bbr.bounds.inflight_long.0 - expected).abs() < 1.0);
 }
 
 #[test]
 fn losses_between_probes_pull_the_short_term_bounds_to_what_is_delivered() {
     let mut bbr = new(&Setup::new(PACKET, Time::ZERO), Config::default());
     bbr.state = State::Cruise;
-    bbr.max_bandwidth = 1000.0;
-    bbr.window = 200.0;
+    bbr.max_bandwidth = OctetRate(1000.0);
+    bbr.window = Octets(200.0);
     let lose = |latest: f64, bbr: &mut Bbr3| {
         bbr.on_lost(Time::ZERO, &Sent::default(), Bytes::ZERO, &mut Rng::stream(1, "controller"));
         let ack = Ack {
-            acked: 0.0,
-            rate: latest,
-            delivered: latest / 10.0,
-            in_flight_then: 0.0,
-            lost: 0.0,
+            acked: Octets::ZERO,
+            rate: OctetRate(latest),
+            delivered: Octets(latest / 10.0),
+            in_flight_then: Octets::ZERO,
+            lost: Octets::ZERO,
             app_limited: false,
             round_ended: true,
         };
         bbr.bounds.begin_ack(&ack, Bytes::ZERO, Bytes::ZERO);
         bbr.adapt_short_term();
         bbr.bounds.forget_round();
-        (bbr.bounds.bandwidth_short, bbr.bounds.inflight_short)
+        (bbr.bounds.bandwidth_short.0, bbr.bounds.inflight_short.0)
     };
     assert_eq!(lose(900.0, &mut bbr), (900.0, 140.0));
     // No more than to beta of the bound at once.

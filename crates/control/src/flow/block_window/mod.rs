@@ -33,7 +33,7 @@ use super::setup::Setup;
 use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Seconds, Time};
+use crate::time::{Duration, Millis, Seconds, Time};
 use crate::units::{Bytes, Octets, Packets, WindowUnit};
 
 /// Packets in the smallest window, RFC 9002 7.2.
@@ -58,18 +58,18 @@ enum Reference {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    /// `T`, ms.
-    period_ms: f64,
+    /// `T`.
+    period_ms: Millis,
     /// `gamma`.
     gamma: f64,
     /// `gamma_2` as a share of `U`.
     gamma_2: f64,
     /// `a`: the share of the queue to use.
     queue_share: f64,
-    /// `t_c`, ms.
-    rate_span_ms: f64,
-    /// `dmax_p - dmin_p` before a loss has shown it, ms.
-    initial_queue_ms: f64,
+    /// `t_c`.
+    rate_span_ms: Millis,
+    /// `dmax_p - dmin_p` before a loss has shown it.
+    initial_queue_ms: Millis,
     reference: Reference,
     /// Begin as TCP does (RFC 5681, 3.1); without a word of it, where a peer's receivers share the window.
     slow_start: Option<bool>,
@@ -81,7 +81,7 @@ impl Default for Config {
             // The paper gives no T. The window holds the data of one period more than the
             // path and the queue, so that T must be short against a round trip; 10 ms is a
             // tick that every system's timers keep.
-            period_ms: 10.0,
+            period_ms: Millis(10.0),
             // Section 5, above eq. 15.
             gamma: 1.0,
             // The paper gives no value. Where U is the bottleneck's rate, eq. 17 makes
@@ -92,9 +92,9 @@ impl Default for Config {
             queue_share: 0.75,
             // The paper gives no t_c: short reacts fast, long is stable (section 5). Half a
             // second is some round trips of its networks.
-            rate_span_ms: 500.0,
+            rate_span_ms: Millis(500.0),
             // 6.2: "a constant", not given. RFC 6817 2.5 lets nobody aim at more queue.
-            initial_queue_ms: 100.0,
+            initial_queue_ms: Millis(100.0),
             reference: Reference::Queue,
             slow_start: None,
         }
@@ -168,24 +168,23 @@ struct BlockWindow {
 /// Makes `block-window`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("period_ms", config.period_ms, 0.1..=1000.0)?;
+    in_range("period_ms", config.period_ms.0, 0.1..=1000.0)?;
     in_range("gamma", config.gamma, 0.01..=1.0)?;
     in_range("gamma_2", config.gamma_2, 0.0..=10.0)?;
     in_range("queue_share", config.queue_share, 0.01..=0.99)?;
-    in_range("rate_span_ms", config.rate_span_ms, config.period_ms..=60_000.0)?;
-    in_range("initial_queue_ms", config.initial_queue_ms, 1.0..=10_000.0)?;
+    in_range("rate_span_ms", config.rate_span_ms.0, config.period_ms.0..=60_000.0)?;
+    in_range("initial_queue_ms", config.initial_queue_ms.0, 1.0..=10_000.0)?;
     let window = Octets::from(setup.initial_window.max(setup.packet));
-    let span = |ms: f64| Duration::from_secs_f64(ms / 1e3);
-    let period = span(config.period_ms);
+    let (period, rate_span) = (Duration::from(config.period_ms), Duration::from(config.rate_span_ms));
     let slow_starts = config.slow_start.unwrap_or(setup.shared);
     Ok(Box::new(BlockWindow {
         config,
         packet: setup.packet.into(),
         initial_window: window,
         period,
-        rate_span: span(config.rate_span_ms),
+        rate_span,
         receivers: Receivers::default(),
-        upload: Upload::new(span(config.rate_span_ms), period),
+        upload: Upload::new(rate_span, period),
         recovery: Recovery::default(),
         fullest: None,
         base: None,
@@ -217,7 +216,7 @@ impl BlockWindow {
     fn queue_limit(&self) -> Seconds {
         let shown = self.fullest.and_then(|fullest| self.shown(fullest));
         // 6.2: before a loss a constant is added to dmin_p.
-        shown.map_or(Seconds::from_millis(self.config.initial_queue_ms), Duration::seconds)
+        shown.map_or(self.config.initial_queue_ms.into(), Duration::seconds)
     }
 
     fn shown(&self, fullest: Fullest) -> Option<Duration> {
@@ -240,7 +239,7 @@ impl BlockWindow {
 
     /// The least window (RFC 9002, 7.2).
     fn minimum(&self) -> Octets {
-        Octets::of_packets(MINIMUM_WINDOW, self.packet.0)
+        Octets::of_packets(MINIMUM_WINDOW, self.packet)
     }
 
     /// `w(kT)`, eq. 17. Without a round trip there is nothing to compute it from.
@@ -250,11 +249,12 @@ impl BlockWindow {
         // U sum_p lambda_p (dmin_p + d_ref + T) + 1
         // What waits for its ACK is neither on the path nor in the queue, and counts as sent.
         let span = base + reference + self.period.seconds() + self.ack_wait.seconds();
-        let fills = Octets(rate * span.0) + self.packet;
+        let fills = rate * span + self.packet;
         // gamma_2 (d_ref - d(kT)): gamma_2 is in packets a second, and a fixed one is too
         // small for a fast path and unstable on a slow one, hence a share of U.
-        let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| (reference - delay).0);
-        (fills + Octets(corrects)).max(self.floor)
+        let lacks = self.queue_delay.map_or(Seconds::ZERO, |delay| reference - delay);
+        let corrects = rate * self.config.gamma_2 * lacks;
+        (fills + corrects).max(self.floor)
     }
 
     /// A period has ended, and `skipped` more without a call.
@@ -270,7 +270,7 @@ impl BlockWindow {
         let (sum, count) = core::mem::take(&mut self.delays);
         if count > 0 {
             self.queue_delay = Some(sum / count as f64);
-            if self.start == Start::Grows && sum.0 >= self.reference().0 * count as f64 {
+            if self.start == Start::Grows && sum >= self.reference() * count as f64 {
                 self.end_start(self.active_at);
             }
         }
@@ -399,7 +399,7 @@ impl FlowController for BlockWindow {
     /// ends. An empty network always takes a packet.
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.in_flight + self.allowance).max(self.packet).0 as u64))
+        Limits::window((self.in_flight + self.allowance).max(self.packet).whole())
     }
 
     /// `window` is w(kT), `injection` u(kT), `upload_rate` U; `queue_delay` is d(kT),
@@ -409,7 +409,7 @@ impl FlowController for BlockWindow {
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         record("window", self.window.0);
         record("injection", self.injection.0);
-        record("upload_rate", self.upload.rate() * 8.0);
+        record("upload_rate", self.upload.rate().bits_per_sec());
         record("queue_delay", self.queue_delay.unwrap_or(Seconds::ZERO).as_millis());
         record("queue_reference", self.reference().as_millis());
         record("queue_limit", self.queue_limit().as_millis());

@@ -1,7 +1,7 @@
 //! `U`: the rate at which ACKs have come in over the last `t_c`, period by period.
 
 use crate::time::{Duration, Seconds};
-use crate::units::Bytes;
+use crate::units::{Bytes, OctetRate, Octets};
 
 /// Periods in `t_c` at most; a longer one is cut off.
 const MAX_PERIODS: u64 = 4096;
@@ -36,10 +36,9 @@ pub struct Upload {
     present: u64,
     /// The length of a period.
     period: Seconds,
-    /// Bytes a second.
-    rate: f64,
+    rate: OctetRate,
     /// What it was at the end of the last whole span.
-    kept: f64,
+    kept: OctetRate,
 }
 
 impl Upload {
@@ -55,8 +54,8 @@ impl Upload {
             spell: (0, 0),
             present: 0,
             period: period.seconds(),
-            rate: 0.0,
-            kept: 0.0,
+            rate: OctetRate::ZERO,
+            kept: OctetRate::ZERO,
         }
     }
 
@@ -74,7 +73,7 @@ impl Upload {
         for _ in 0..skipped.min(self.periods.len() as u64) {
             self.push(Period { acked: 0, unused });
         }
-        let measured = self.acked as f64 / (self.period * self.filled as f64).0;
+        let measured = Octets(self.acked as f64) / (self.period * self.filled as f64);
         if self.is_filled() {
             // The ACKs of a sender without data show what it sent, not what it could.
             self.rate = if self.unused > 0 { self.kept.max(measured).max(self.of_spell()) } else { measured };
@@ -87,9 +86,9 @@ impl Upload {
     }
 
     /// The rate of the last spell of used periods, if it is long enough to have one.
-    fn of_spell(&self) -> f64 {
+    fn of_spell(&self) -> OctetRate {
         let (periods, acked) = self.spell;
-        if periods < SPELL { 0.0 } else { acked as f64 / (self.period * f64::from(periods)).0 }
+        if periods < SPELL { OctetRate::ZERO } else { Octets(acked as f64) / (self.period * f64::from(periods)) }
     }
 
     fn push(&mut self, period: Period) {
@@ -114,17 +113,17 @@ impl Upload {
         self.filled == self.periods.len()
     }
 
-    /// `U` in bytes a second; 0 before the first period has ended.
+    /// `U`; 0 before the first period has ended.
     #[inline]
-    pub fn rate(&self) -> f64 {
+    pub fn rate(&self) -> OctetRate {
         self.rate
     }
 
     /// Forgets all.
     pub fn reset(&mut self) {
         self.periods.fill(Period::default());
-        (self.next, self.filled, self.acked, self.unused, self.present, self.rate) = (0, 0, 0, 0, 0, 0.0);
-        (self.spell, self.kept) = ((0, 0), 0.0);
+        (self.next, self.filled, self.acked, self.unused, self.present) = (0, 0, 0, 0, 0);
+        (self.spell, self.rate, self.kept) = ((0, 0), OctetRate::ZERO, OctetRate::ZERO);
     }
 }
 
@@ -146,11 +145,11 @@ mod tests {
             upload.end_period(false, 0);
         }
         // 3 + 4 + 5 + 6 + 7 kB in 50 ms.
-        assert!((upload.rate() - 500_000.0).abs() < 1e-6, "{}", upload.rate());
+        assert!((upload.rate().0 - 500_000.0).abs() < 1e-6, "{}", upload.rate().0);
         upload.end_period(false, 1);
-        assert!((upload.rate() - 360_000.0).abs() < 1e-6, "{}", upload.rate());
+        assert!((upload.rate().0 - 360_000.0).abs() < 1e-6, "{}", upload.rate().0);
         upload.end_period(false, u64::MAX);
-        assert_eq!(upload.rate(), 0.0);
+        assert_eq!(upload.rate().0, 0.0);
     }
 
     #[test]
@@ -158,10 +157,10 @@ mod tests {
         let mut upload = upload();
         upload.on_acked(Bytes::new(1000));
         upload.end_period(false, 0);
-        assert!((upload.rate() - 100_000.0).abs() < 1e-6);
+        assert!((upload.rate().0 - 100_000.0).abs() < 1e-6);
         assert!(!upload.is_filled());
         upload.end_period(false, 0);
-        assert!((upload.rate() - 50_000.0).abs() < 1e-6);
+        assert!((upload.rate().0 - 50_000.0).abs() < 1e-6);
     }
 
     #[test]
@@ -170,7 +169,7 @@ mod tests {
         let mut pass = |kilobytes: u64, unused| {
             upload.on_acked(Bytes::new(kilobytes * 1000));
             upload.end_period(unused, 0);
-            upload.rate()
+            upload.rate().0
         };
         (0..5).for_each(|_| _ = pass(10, false));
         let low = (0..20).map(|_| pass(1, true)).last().unwrap();
@@ -186,9 +185,9 @@ mod tests {
         let mut upload = upload();
         upload.on_acked(Bytes::new(10_000));
         upload.end_period(false, 0);
-        assert!((upload.rate() - 1_000_000.0).abs() < 1e-6);
+        assert!((upload.rate().0 - 1_000_000.0).abs() < 1e-6);
         (0..4).for_each(|_| upload.end_period(true, 0));
-        assert!((upload.rate() - 200_000.0).abs() < 1e-6, "{}", upload.rate());
+        assert!((upload.rate().0 - 200_000.0).abs() < 1e-6, "{}", upload.rate().0);
     }
 
     #[test]
@@ -197,7 +196,7 @@ mod tests {
         let mut pass = |bytes: u64, unused| {
             upload.on_acked(Bytes::new(bytes));
             upload.end_period(unused, 0);
-            upload.rate()
+            upload.rate().0
         };
         (0..50).for_each(|_| _ = pass(1000, true));
         let short = (1..SPELL).map(|_| pass(3000, false)).last().unwrap();

@@ -6,6 +6,7 @@ use crate::flow::testing::{PACKET, Path, drive};
 use crate::flow::{LossCause, Lost, PeerId, RoundTrip, Sent};
 use crate::rng::Rng;
 use crate::time::Seconds;
+use crate::units::Bytes;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 /// 100 packets a round trip fill it.
@@ -47,7 +48,7 @@ fn feed(cc: &mut LearningCc, now: Time, left: Option<Time>, lost: &[Time], rate:
         acked_bytes: PACKET * acked.len() as u64,
         acked: &acked,
         lost: &lost,
-        in_flight: Bytes::new(cc.window.0 as u64),
+        in_flight: cc.window.whole(),
         delivered: Bytes::ZERO,
         rate,
         ecn_marked_packets: 0,

@@ -29,7 +29,7 @@ use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Seconds, Time};
+use crate::time::{Duration, Millis, Seconds, Time};
 use crate::units::{Bytes, Octets, Packets, WindowUnit};
 
 /// MIN_CWND and INIT_CWND (2.5).
@@ -43,7 +43,7 @@ const ALLOWED_INCREASE: Packets = Packets(1.0);
 #[serde(deny_unknown_fields, default)]
 struct Config {
     /// TARGET: the queueing delay that it keeps, at most 100 ms (2.5).
-    target_ms: f64,
+    target_ms: Millis,
     /// GAIN: packets a round trip without a queue, at most 1 (2.5).
     gain: f64,
     /// CURRENT_FILTER: samples of which the least counts as the current delay. The RFC gives
@@ -53,7 +53,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { target_ms: 100.0, gain: 1.0, filter_samples: 4 }
+        Config { target_ms: Millis(100.0), gain: 1.0, filter_samples: 4 }
     }
 }
 
@@ -71,14 +71,14 @@ struct Ledbat {
 /// Makes `ledbat`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("target_ms", config.target_ms, 0.1..=10_000.0)?;
+    in_range("target_ms", config.target_ms.0, 0.1..=10_000.0)?;
     in_range("gain", config.gain, 0.001..=1.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
     let packet = Octets::from(setup.packet);
     Ok(Box::new(Ledbat {
         packet,
         window: packet * MINIMUM_WINDOW.0,
-        target: Seconds::from_millis(config.target_ms),
+        target: config.target_ms.into(),
         gain: config.gain,
         delay: Delay::new(config.filter_samples),
         recovery: Recovery::default(),
@@ -114,7 +114,7 @@ impl FlowController for Ledbat {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window.0 as u64))
+        Limits::window(self.window.whole())
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {

@@ -31,8 +31,8 @@ use crate::flow::setup::Setup;
 use crate::flow::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Seconds, Time};
-use crate::units::{Bytes, Packets};
+use crate::time::{Duration, Millis, Seconds, Time};
+use crate::units::{Octets, Packets};
 
 /// The smallest and the first window (4.1, 4.4).
 const MINIMUM_WINDOW: Packets = Packets(2.0);
@@ -57,7 +57,7 @@ const INTERVAL: u64 = 9;
 #[serde(deny_unknown_fields, default)]
 struct Config {
     /// TARGET (4.5).
-    target_ms: f64,
+    target_ms: Millis,
     /// Samples of which the least counts as the current delay, as in `ledbat`.
     filter_samples: usize,
     /// Whether to slow down periodically (4.4).
@@ -66,7 +66,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { target_ms: 60.0, filter_samples: 4, slowdowns: true }
+        Config { target_ms: Millis(60.0), filter_samples: 4, slowdowns: true }
     }
 }
 
@@ -86,7 +86,7 @@ enum Phase {
 /// The controller.
 #[derive(Clone, Debug)]
 struct LedbatPlusPlus {
-    packet: f64,
+    packet: Octets,
     window: Packets,
     threshold: Packets,
     target: Seconds,
@@ -99,13 +99,13 @@ struct LedbatPlusPlus {
 /// Makes `ledbat++`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("target_ms", config.target_ms, 0.1..=10_000.0)?;
+    in_range("target_ms", config.target_ms.0, 0.1..=10_000.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
     Ok(Box::new(LedbatPlusPlus {
-        packet: setup.packet.get() as f64,
+        packet: setup.packet.into(),
         window: MINIMUM_WINDOW,
         threshold: Packets(f64::INFINITY),
-        target: Seconds::from_millis(config.target_ms),
+        target: config.target_ms.into(),
         slowdowns: config.slowdowns,
         phase: Phase::Start,
         delay: Delay::new(config.filter_samples),
@@ -181,12 +181,8 @@ impl FlowController for LedbatPlusPlus {
                 Phase::Steady { .. } | Phase::Hold { .. } => {}
             }
         } else if feedback.rtt.latest.is_some() {
-            self.steer(
-                now,
-                Packets::of(feedback.acked_bytes.get() as f64, self.packet),
-                smoothed,
-                feedback.app_limited,
-            );
+            let acked = Packets::of(feedback.acked_bytes.into(), self.packet);
+            self.steer(now, acked, smoothed, feedback.app_limited);
         }
         match self.phase {
             Phase::Steady { slow_down } if now >= slow_down => {
@@ -207,11 +203,11 @@ impl FlowController for LedbatPlusPlus {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window.in_bytes(self.packet)) as u64))
+        Limits::window(self.window.in_bytes(self.packet).whole())
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window.in_bytes(self.packet));
+        record("window", self.window.in_bytes(self.packet).0);
         record("queueing_delay", self.delay.queueing().as_millis_f64());
         record("base_delay", self.delay.base().map_or(0.0, Duration::as_millis_f64));
         record("gain", self.gain());

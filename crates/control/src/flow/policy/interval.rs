@@ -85,8 +85,8 @@ impl Watch {
         self.seen.app_limited |= feedback.app_limited;
         // The sample belongs to the newest packet; those before it waited for its ACK.
         if let (Some(newest), Some(rtt)) = (feedback.acked.last(), feedback.rtt.latest) {
-            let left = newest.at.as_secs_f64() - self.begun.as_secs_f64();
-            self.line.add(left, rtt.as_secs_f64());
+            let left = Seconds(newest.at.as_secs_f64()) - Seconds(self.begun.as_secs_f64());
+            self.line.add(left, rtt.seconds());
             self.latencies += rtt.seconds();
             self.samples += 1;
         }

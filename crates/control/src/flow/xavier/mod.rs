@@ -40,8 +40,8 @@ use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::Time;
-use crate::units::{Bytes, Packets};
+use crate::time::{Millis, Time};
+use crate::units::{Bytes, Octets, Packets};
 use value::{State, Templates, Value};
 
 /// W + 1, W + 1/W, W - 1/W, W.
@@ -83,8 +83,8 @@ struct Config {
     discount: Option<f64>,
     /// Step of learning; none takes the variant's.
     learning_rate: Option<f64>,
-    /// To what EWMA-RTT is rounded as a feature, in ms.
-    ewma_precision_ms: f64,
+    /// To what EWMA-RTT is rounded as a feature.
+    ewma_precision_ms: Millis,
     /// What a loss does.
     loss: OnLoss,
     /// Whether the first window holds again after a pause.
@@ -105,7 +105,7 @@ impl Default for Config {
             discount: None,
             learning_rate: None,
             // ns-2's default tcpTick_.
-            ewma_precision_ms: 10.0,
+            ewma_precision_ms: Millis(10.0),
             loss: OnLoss::Halve,
             restart: false,
         }
@@ -139,26 +139,27 @@ struct Decision {
     state: State,
     action: u8,
     grew: bool,
-    ewma_ms: f64,
+    /// EWMA-RTT then.
+    ewma_rtt: Millis,
     /// Packets that left after it and are in flight.
     packets: u32,
 }
 
-/// The controller; times in ms.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Xavier {
     config: Config,
     discount: f64,
     step: Step,
-    packet: f64,
+    packet: Octets,
     window: Packets,
     first_window: Packets,
     /// When the last ACK came.
     heard: Time,
     recovery: Recovery,
     /// None before the first sample.
-    ewma_ms: Option<f64>,
-    min_rtt_ms: f64,
+    ewma_rtt: Option<Millis>,
+    min_rtt: Millis,
     ratio: f64,
     value: Value,
     /// The last decision, until a packet leaves after it.
@@ -199,20 +200,20 @@ impl Xavier {
         // With a discount of 1 the sum of rewards of a flow without an end is infinite.
         in_range("discount", discount, 0.0..=0.999)?;
         in_range("learning_rate", config.learning_rate.unwrap_or(0.0), 0.0..=1.0 / templates.count() as f64)?;
-        in_range("ewma_precision_ms", config.ewma_precision_ms, 0.001..=10_000.0)?;
-        let first_window = Packets::of(setup.initial_window.get() as f64, setup.packet.get() as f64);
+        in_range("ewma_precision_ms", config.ewma_precision_ms.0, 0.001..=10_000.0)?;
+        let first_window = Packets::of(setup.initial_window.into(), setup.packet.into());
         let first_window = first_window.clamp(MINIMUM_WINDOW, MAXIMUM_WINDOW);
         Ok(Xavier {
             config,
             discount,
             step: config.learning_rate.map_or(step, Step::Constant),
-            packet: setup.packet.get() as f64,
+            packet: setup.packet.into(),
             window: first_window,
             first_window,
             heard: setup.start,
             recovery: Recovery::default(),
-            ewma_ms: None,
-            min_rtt_ms: f64::INFINITY,
+            ewma_rtt: None,
+            min_rtt: Millis::INFINITY,
             ratio: 1.0,
             value: Value::new(templates),
             fresh: None,
@@ -224,13 +225,13 @@ impl Xavier {
 
     /// EWMA-RTT and RTT-RATIO take in a sample; says the mean.
     #[inline]
-    fn observe(&mut self, rtt_ms: f64) -> f64 {
-        self.min_rtt_ms = self.min_rtt_ms.min(rtt_ms);
-        self.ratio = if self.min_rtt_ms > 0.0 { rtt_ms / self.min_rtt_ms } else { 1.0 };
+    fn observe(&mut self, rtt: Millis) -> Millis {
+        self.min_rtt = self.min_rtt.min(rtt);
+        self.ratio = if self.min_rtt > Millis::ZERO { rtt / self.min_rtt } else { 1.0 };
         // e = 0.8 e + 0.2 rtt
-        let ewma_ms = self.ewma_ms.map_or(rtt_ms, |ewma_ms| (1.0 - WEIGHT) * ewma_ms + WEIGHT * rtt_ms);
-        self.ewma_ms = Some(ewma_ms);
-        ewma_ms
+        let ewma_rtt = self.ewma_rtt.map_or(rtt, |before| before * (1.0 - WEIGHT) + rtt * WEIGHT);
+        self.ewma_rtt = Some(ewma_rtt);
+        ewma_rtt
     }
 
     /// Epsilon-greedy, ties by lot.
@@ -262,11 +263,11 @@ impl Xavier {
 
     /// Rewards the decision that `packet` left after; `next` is Q(s', a').
     #[inline]
-    fn reward(&mut self, packet: &Sent, ewma_ms: f64, next: f64) {
-        let Some(Decision { state, action, grew, ewma_ms: previous_ms, .. }) = self.settle(packet) else { return };
+    fn reward(&mut self, packet: &Sent, ewma_rtt: Millis, next: f64) {
+        let Some(Decision { state, action, grew, ewma_rtt: previous, .. }) = self.settle(packet) else { return };
         // r = (e_prev - e) / e_prev + beta [the action grew W]
-        let counts = self.config.delta && previous_ms > 0.0;
-        let delta = if counts { (previous_ms - ewma_ms) / previous_ms } else { 0.0 };
+        let counts = self.config.delta && previous > Millis::ZERO;
+        let delta = if counts { (previous - ewma_rtt) / previous } else { 0.0 };
         let reward = delta + if grew { self.config.beta } else { 0.0 };
         self.rewards += 1;
         let step = match self.step {
@@ -301,8 +302,8 @@ impl FlowController for Xavier {
     #[inline]
     fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, _: &mut Rng) -> bool {
         let alone = packet.in_flight == packet.size;
-        let paused_ms = now.since(self.heard).as_millis_f64();
-        let restarts = self.config.restart && alone && self.ewma_ms.is_some_and(|ewma_ms| paused_ms > ewma_ms);
+        let paused = now.since(self.heard).millis();
+        let restarts = self.config.restart && alone && self.ewma_rtt.is_some_and(|ewma_rtt| paused > ewma_rtt);
         if restarts {
             self.window = self.window.min(self.first_window);
         }
@@ -342,27 +343,27 @@ impl FlowController for Xavier {
             return;
         };
         self.heard = now;
-        let ewma_ms = self.observe(rtt.as_millis_f64());
-        let state = State::new(self.ratio, ewma_ms / self.config.ewma_precision_ms);
+        let ewma_rtt = self.observe(rtt.millis());
+        let state = State::new(self.ratio, ewma_rtt / self.config.ewma_precision_ms);
         let action = self.choose(state, rng);
         let next = self.value.of(state, action);
         for packet in feedback.acked {
-            self.reward(packet, ewma_ms, next);
+            self.reward(packet, ewma_rtt, next);
         }
         let grew = self.act(action, feedback.app_limited);
         self.last.0 = action as u8;
         let delivered = feedback.delivered;
-        self.fresh = Some(Decision { delivered, state, action: action as u8, grew, ewma_ms, packets: 0 });
+        self.fresh = Some(Decision { delivered, state, action: action as u8, grew, ewma_rtt, packets: 0 });
     }
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window.in_bytes(self.packet) as u64))
+        Limits::window(self.window.in_bytes(self.packet).whole())
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window.in_bytes(self.packet));
-        record("ewma_rtt_ms", self.ewma_ms.unwrap_or(0.0));
+        record("window", self.window.in_bytes(self.packet).0);
+        record("ewma_rtt_ms", self.ewma_rtt.unwrap_or(Millis::ZERO).0);
         record("rtt_ratio", self.ratio);
         record("action", f64::from(self.last.0));
         record("reward", self.last.1);

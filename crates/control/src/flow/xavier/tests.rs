@@ -71,10 +71,10 @@ impl Acks {
 #[test]
 fn the_mean_takes_a_fifth_of_each_sample_and_the_ratio_the_last() {
     let mut xavier = xavier("");
-    assert_eq!(xavier.observe(100.0), 100.0);
-    assert_eq!(xavier.observe(200.0), 120.0);
+    assert_eq!(xavier.observe(Millis(100.0)), Millis(100.0));
+    assert_eq!(xavier.observe(Millis(200.0)), Millis(120.0));
     assert_eq!(xavier.ratio, 2.0);
-    assert_eq!(xavier.observe(50.0), 0.8 * 120.0 + 10.0);
+    assert_eq!(xavier.observe(Millis(50.0)), Millis(0.8 * 120.0 + 10.0));
     assert_eq!(xavier.ratio, 1.0, "the least ever is now 50");
 }
 
