@@ -5,7 +5,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: demo test computing waiting interfaces build web python verdicts quick full lint fuzz bench clean
+.PHONY: demo test computing waiting interfaces build web python verdicts long-verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
@@ -72,6 +72,10 @@ $(VENV)/installed: python/tests/requirements.txt
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
 verdicts:
 	UPDATE_VERDICTS=1 $(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts
+
+## Holds the rows of the experiments that `make test` leaves out, and with UPDATE_VERDICTS=1 writes them down.
+long-verdicts:
+	$(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts -- --ignored
 
 lint:
 	$(CARGO) fmt --all --check

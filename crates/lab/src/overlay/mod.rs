@@ -137,6 +137,7 @@ fn run_telling<T: Telling, const PARTED: bool>(
     let mut data_in_flight = 0;
     let mut acked_by_sender = Vec::new();
     for shard in world.shards_mut() {
+        shard.debug_assert_no_late_timers();
         data_in_flight += shard.fabric_mut().in_flight().filter(|slot| slot.0.kind == Kind::Data).count() as u64;
         let acked = std::mem::take(&mut shard.observer_mut().acked_by_sender);
         acked_by_sender.resize(acked.len(), 0);
