@@ -80,6 +80,8 @@ long-verdicts:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --test patient --locked --features anabranch-py/module -- -D warnings
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then $(PYTHON) contrib/circles.py; \
+	else echo "Python 3.9 or later is not here: circles of files are not looked for"; fi
 
 ## Every decoder and reader against mutated input; `make test` does a shorter run. With cargo-fuzz and
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
