@@ -5,7 +5,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: demo test computing waiting interfaces build web python verdicts quick full lint fuzz bench clean
+.PHONY: demo test computing waiting interfaces build web python verdicts long-verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
@@ -73,9 +73,15 @@ $(VENV)/installed: python/tests/requirements.txt
 verdicts:
 	UPDATE_VERDICTS=1 $(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts
 
+## Holds the rows of the experiments that `make test` leaves out, and with UPDATE_VERDICTS=1 writes them down.
+long-verdicts:
+	$(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts -- --ignored
+
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --test patient --locked --features anabranch-py/module -- -D warnings
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then $(PYTHON) contrib/circles.py; \
+	else echo "Python 3.9 or later is not here: circles of files are not looked for"; fi
 
 ## Every decoder and reader against mutated input; `make test` does a shorter run. With cargo-fuzz and
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.

@@ -12,6 +12,9 @@ its own. Given all of them, or a folder that holds them, the rows are put togeth
 with the same controller and metric the later one counts.
 
     python3 experiments/tables.py out/parts out/again
+
+Without a folder it only counts anew, for the project's README.md, what the pages and
+quick-verdicts.csv say, which it does after writing pages too.
 """
 
 import csv
@@ -31,8 +34,21 @@ SOURCES = {
     "anabranch": "reference",
     "stream": "reference",
 }
+# Whose experiments they are, in the table of all verdicts.
+PAPERS = {
+    "raiber": "[Raiber 2010]",
+    "learningcc": "[LearningCC]",
+    "efthymiopoulos": "[Efthymiopoulos 2015]",
+    "xavier": "[Xavier]",
+    "remy": "Remy's simulator",
+    "c3": "[C3]",
+    "anabranch": "our learners",
+    "stream": "our streams",
+}
+KINDS = ["predeclared", "after", "fitted"]
 VERDICTS = {"agrees": "agrees", "disagrees": "**disagrees**", "open": "open", None: "–"}
 BEGIN, END = "<!-- figures of a full run -->", "<!-- end of figures -->"
+BEGIN_ALL, END_ALL = "<!-- verdicts of all experiments -->", "<!-- end of verdicts -->"
 
 
 def number(value):
@@ -71,8 +87,8 @@ def totals(result):
     return "; ".join(said) + "."
 
 
-def source(name):
-    return next(said for start, said in SOURCES.items() if name.startswith(start))
+def of_paper(names, name):
+    return next(said for start, said in names.items() if name.startswith(start))
 
 
 def table(header, lines):
@@ -148,9 +164,55 @@ def merged(parts, expected):
     return result | {"rows": rows, "totals": totals}
 
 
+def counts_of(here):
+    """For each experiment, whether its page shows a full run, and how many rows of each kind agree, disagree and are
+    open: in that run or, where there is none, in the quick run that quick-verdicts.csv keeps."""
+    quick = {}
+    for line in csv.DictReader((here / "quick-verdicts.csv").read_text(encoding="utf-8").splitlines()):
+        tally = quick.setdefault(line["experiment"], {kind: dict.fromkeys(["agrees", "disagrees", "open"], 0) for kind in KINDS})
+        tally[line["range"]][line["verdict"]] += 1
+    for page in sorted(here.glob("*/README.md")):
+        name = page.parent.name
+        figures = page.read_text(encoding="utf-8").split(BEGIN, 1)[1].split(END, 1)[0]
+        if not figures.strip():
+            yield name, False, {kind: tuple(tally.values()) for kind, tally in quick.get(name, {}).items()}
+            continue
+        said = re.search(r"^Verdicts: (.*)\.$", figures, re.M).group(1)
+        found = re.findall(r"(\w+)(?: \(not counted\))? (\d+) agree, (\d+) disagree, (\d+) open", said)
+        yield name, True, {kind: tuple(map(int, numbers)) for kind, *numbers in found}
+
+
+def of_all(here):
+    """The table of all verdicts: a line for each paper, and one for its experiments without a full run."""
+    lines = {}
+    for name, is_full, counts in counts_of(here):
+        line = lines.setdefault((of_paper(PAPERS, name), is_full), {"experiments": 0} | dict.fromkeys(KINDS, (0, 0, 0)))
+        line["experiments"] += 1
+        for kind, numbers in counts.items():
+            line[kind] = tuple(map(sum, zip(line[kind], numbers)))
+    order = list(PAPERS.values())
+    lines = sorted(lines.items(), key=lambda item: (order.index(item[0][0]), not item[0][1]))
+    cell = lambda numbers: " / ".join(map(str, numbers)) if any(numbers) else "–"
+    return "\n".join(
+        table(
+            ["agree / disagree / open", "runs", "experiments", *KINDS],
+            [
+                [paper, "full" if is_full else "quick", str(line["experiments"]), *(cell(line[kind]) for kind in KINDS)]
+                for (paper, is_full), line in lines
+            ],
+        )
+    )
+
+
+def write_between(page, begin, end, what):
+    """Replaces what stands in `page` between two comments."""
+    before, rest = page.read_text(encoding="utf-8").split(begin, 1)
+    page.write_text(f"{before}{begin}\n\n{what}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+
+
 def main():
     folders, here = [pathlib.Path(folder) for folder in sys.argv[1:]], pathlib.Path(__file__).parent
-    for page in sorted(here.glob("*/README.md")):
+    for page in sorted(here.glob("*/README.md")) if folders else []:
         name = page.parent.name
         found = [rows for folder in folders for rows in sorted(folder.rglob(f"{name}/rows.json"))]
         if not found:
@@ -164,10 +226,8 @@ def main():
         for subject, metric in expected:
             if (subject, metric) not in there:
                 print(f"{name}: no figure for {subject}, {metric}", file=sys.stderr)
-        text = page.read_text(encoding="utf-8")
-        before, rest = text.split(BEGIN, 1)
-        after = rest.split(END, 1)[1]
-        page.write_text(f"{before}{BEGIN}\n\n{tables(result, source(name))}\n\n{END}{after}", encoding="utf-8")
+        write_between(page, BEGIN, END, tables(result, of_paper(SOURCES, name)))
+    write_between(here.parent / "README.md", BEGIN_ALL, END_ALL, of_all(here))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ pub struct Args {
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-enum Told {
+enum Notice {
     /// The coordinator takes reports.
     Enrolled { at_s: f64, report_each_s: f64 },
     /// What the host may send, and for how long.
@@ -95,10 +95,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut running = Running { node, watched, shaper, look: LOOK, said: None, missed: None };
     let mut printer = Printer::start()?;
     while !interrupt.is_raised() {
-        for told in running.turn()? {
+        for notice in running.turn()? {
             if args.json {
-                printer = printer.print(&told)?;
-            } else if let Some(words) = running.words(told) {
+                printer = printer.print(&notice)?;
+            } else if let Some(words) = running.words(notice) {
                 eprintln!("{words}");
             }
         }
@@ -129,58 +129,58 @@ struct Running {
 
 impl Running {
     /// Looks, waits for a while, and tells what has happened.
-    fn turn(&mut self) -> Result<Vec<Told>, Failure> {
+    fn turn(&mut self) -> Result<Vec<Notice>, Failure> {
         let seen = match &mut self.watched {
             Watched::Host(host) => Seen::Host(host.seen()?),
             Watched::Link(device) => Seen::Link(device.link_seen()?),
         };
         self.node.set_seen(seen);
         let next = self.node.now() + self.look;
-        let mut told = Vec::new();
+        let mut notices = Vec::new();
         while self.node.now() < next {
             self.node.turn(next)?;
             while let Some(event) = self.node.poll_event() {
                 if let CoordinationEvent::Agent(event) = event {
-                    told.push(self.act(event)?);
+                    notices.push(self.act(event)?);
                 }
             }
         }
-        Ok(told)
+        Ok(notices)
     }
 
-    fn act(&mut self, event: AgentEvent) -> Result<Told, Failure> {
+    fn act(&mut self, event: AgentEvent) -> Result<Notice, Failure> {
         let at_s = self.node.now().since(Time::ZERO).as_secs_f64();
         Ok(match event {
             AgentEvent::Enrolled(terms) => {
                 self.look = (terms.every / 2).min(LOOK).max(LEAST_PERIOD);
-                Told::Enrolled { at_s, report_each_s: terms.every.as_secs_f64() }
+                Notice::Enrolled { at_s, report_each_s: terms.every.as_secs_f64() }
             }
             AgentEvent::Directed(directive, _) => {
                 if let Some(shaper) = &mut self.shaper {
                     shaper.set(directive.rate)?;
                 }
                 let (rate_mbit_s, is_enforced) = (directive.rate.bits_per_sec() as f64 / 1e6, self.shaper.is_some());
-                Told::Budget { at_s, rate_mbit_s, lifetime_s: directive.lifetime.as_secs_f64(), is_enforced }
+                Notice::Budget { at_s, rate_mbit_s, lifetime_s: directive.lifetime.as_secs_f64(), is_enforced }
             }
             AgentEvent::Alone => {
                 if let Some(shaper) = &mut self.shaper {
                     shaper.release()?;
                 }
-                Told::Alone { at_s }
+                Notice::Alone { at_s }
             }
-            AgentEvent::Unreachable(why) => Told::Unreachable { at_s, why: unreachable(why) },
-            AgentEvent::Ignored(why) => Told::Ignored { at_s, why: ignored(why) },
+            AgentEvent::Unreachable(why) => Notice::Unreachable { at_s, why: unreachable(why) },
+            AgentEvent::Ignored(why) => Notice::Ignored { at_s, why: ignored(why) },
         })
     }
 
     /// For people; none for what is much like what was said before.
-    fn words(&mut self, told: Told) -> Option<String> {
-        match told {
-            Told::Enrolled { report_each_s, .. } => {
+    fn words(&mut self, notice: Notice) -> Option<String> {
+        match notice {
+            Notice::Enrolled { report_each_s, .. } => {
                 self.missed = None;
                 Some(format!("the coordinator takes reports, one each {report_each_s} s"))
             }
-            Told::Budget { rate_mbit_s, is_enforced, .. } => {
+            Notice::Budget { rate_mbit_s, is_enforced, .. } => {
                 let rate = Rate::from_bits_per_sec((rate_mbit_s * 1e6) as u64);
                 let differs = |before: &Rate| {
                     before.bits_per_sec().abs_diff(rate.bits_per_sec()) > before.bits_per_sec() / WORTH_SAYING
@@ -191,17 +191,17 @@ impl Running {
                     format!("this host may send {rate_mbit_s:.2} Mbit/s{how}")
                 })
             }
-            Told::Alone { .. } => {
+            Notice::Alone { .. } => {
                 self.said = None;
                 Some(
                     "nothing was heard of the coordinator for as long as the lease held: this host is on its own"
                         .into(),
                 )
             }
-            Told::Unreachable { why, .. } => {
+            Notice::Unreachable { why, .. } => {
                 (self.missed.replace(why) != Some(why)).then(|| format!("{why}; trying again"))
             }
-            Told::Ignored { .. } => None,
+            Notice::Ignored { .. } => None,
         }
     }
 }

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use anabranch_lab::parallel::Progress;
 use anabranch_papers::{
-    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Kind, Length, Request, Row, Summary, Totals, Verdict,
+    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Kind, Length, Request, Row, Summary, Tally, Totals,
+    Verdict,
 };
 use anabranch_report::output::{create_dir, write_atomically};
 use anabranch_report::{Cell, Report, Table};
@@ -30,7 +31,8 @@ pub struct Args {
     /// The experiment, as `--list` names it
     #[arg(group = "what")]
     id: Option<String>,
-    /// Name every experiment; with --out, say what its results there are
+    /// Name every experiment, how many figures it judges and what quick runs said of them; with --out,
+    /// say what its results there are
     #[arg(long, group = "what")]
     list: bool,
     /// Run every experiment
@@ -78,12 +80,7 @@ pub struct Args {
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.list {
-        let width = EXPERIMENTS.iter().map(|experiment| experiment.id.len()).max().unwrap_or(0);
-        for experiment in EXPERIMENTS {
-            let state = args.out.as_ref().map(|out| format!("  {}", state(&out.join(experiment.id).join("rows.json"))));
-            println!("{:width$}  {}{}", experiment.id, experiment.title, state.unwrap_or_default());
-        }
-        return Ok(());
+        return list(args.out.as_deref());
     }
     let chosen: Vec<&Experiment> = match &args.id {
         Some(id) => vec![anabranch_papers::find(id)?],
@@ -99,6 +96,32 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for experiment in chosen {
         reproduce(args, experiment, &progress)?;
     }
+    Ok(())
+}
+
+/// Names every experiment, how many figures it judges by ranges of each kind and what its quick run
+/// said of them; with `out`, what its results there say.
+fn list(out: Option<&Path>) -> Result<(), Failure> {
+    let kinds = Kind::ALL.map(|kind| kind.name().to_owned());
+    let ends = ["asks".to_owned()].into_iter().chain(out.map(|out| out.display().to_string()));
+    let mut rows = vec![["experiment".to_owned()].into_iter().chain(kinds).chain(ends).collect::<Vec<_>>()];
+    for experiment in EXPERIMENTS {
+        let (judged, quick) = (experiment.judged().map_err(ExperimentError::from)?, experiment.quick_verdicts());
+        let of_kind = |kind| match judged.iter().filter(|&&of| of == kind).count() {
+            0 => "-".to_owned(),
+            count => {
+                let Tally { agree, disagree, open } = quick.of_kind(kind);
+                format!("{count} ({agree}/{disagree}/{open})")
+            }
+        };
+        let mut row = vec![experiment.id.to_owned()];
+        row.extend(Kind::ALL.map(of_kind));
+        row.push(experiment.title.to_owned());
+        row.extend(out.map(|out| state(&out.join(experiment.id).join("rows.json"))));
+        rows.push(row);
+    }
+    println!("Judged figures by how their range came to be (of a quick run: agree/disagree/open)");
+    table::print(&rows, 1..=Kind::ALL.len(), &mut io::stdout().lock())?;
     Ok(())
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use anabranch_control::flow::Bounds;
 use anabranch_control::units::Bytes;
-use anabranch_net::quic;
+use anabranch_net::quic::identity::{Identity, Trust};
+use anabranch_net::quic::{self, identity};
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
 
 const BYTES: usize = 5_000_000;
@@ -23,12 +24,12 @@ pub async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     transport.congestion_controller_factory(Arc::new(controller));
 
     // All else is quinn as ever.
-    let identity = quic::identity::Identity::generate()?;
-    let tls = identity.tls(b"example")?;
+    let identity = Identity::generate();
+    let tls = identity::server_tls(&identity, b"example")?;
     let server = ServerConfig::with_crypto(Arc::new(quinn::crypto::rustls::QuicServerConfig::try_from(tls)?));
     let receiver = Endpoint::server(server, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let address = receiver.local_addr()?;
-    let (tls, _) = quic::identity::tls_to(quic::identity::Trust::Only(identity.fingerprint()), b"example")?;
+    let (tls, _) = identity::client_tls(None, b"example")?;
     let mut client = ClientConfig::new(Arc::new(quinn::crypto::rustls::QuicClientConfig::try_from(tls)?));
     client.transport_config(Arc::new(transport));
     let sender = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
@@ -40,7 +41,8 @@ pub async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         receiver.wait_idle().await;
         Ok::<usize, Box<dyn Error + Send + Sync>>(received.len())
     });
-    let connection = sender.connect_with(client, address, quic::identity::NAME)?.await?;
+    let name = Trust::Only(identity.public()).name().ok_or("a key that nobody has")?;
+    let connection = sender.connect_with(client, address, &name)?.await?;
     let mut stream = connection.open_uni().await?;
     stream.write_all(&[7; BYTES / 2]).await?;
 

@@ -24,6 +24,7 @@ pub mod send_queue;
 pub mod sessions;
 pub mod setup;
 pub mod stream;
+mod tls;
 pub mod udp;
 pub mod wait;
 

@@ -41,6 +41,8 @@ pub(crate) struct Pool<J, D> {
 impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
     /// Threads that do jobs by `work`, and call `waker` for each result.
     pub(crate) fn new(work: impl Work<J, D>, waker: Waker) -> Pool<J, D> {
+        // Machines bound what waits here: of each file there is one job at a time, and what blocks it holds counts
+        // against what a receiver may hold unwritten.
         let (jobs, queue) = channel::<(usize, J)>();
         let (results, done) = channel();
         let queue = Arc::new(Mutex::new(queue));

@@ -104,6 +104,11 @@ impl Expected {
         Ok(Expected { lines })
     }
 
+    /// How each range came to be.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.lines.iter().filter_map(|line| line.kind)
+    }
+
     fn line(&self, subject: &str, metric: &str) -> Option<&Line> {
         self.lines.iter().find(|line| line.figure.subject == subject && line.figure.metric == metric)
     }

@@ -12,6 +12,7 @@ mod loopback;
 mod onion;
 mod packets;
 mod parameter;
+mod quick_verdicts;
 mod raiber_appendix_a;
 mod raiber_changes;
 mod raiber_fig_7_4_to_7_8;
@@ -458,6 +459,20 @@ impl Experiment {
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
         Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
+    }
+
+    /// How the range of each figure that it judges came to be.
+    ///
+    /// # Errors
+    ///
+    /// When its expectations do not read.
+    pub fn judged(&self) -> Result<Vec<Kind>, ExpectedError> {
+        Ok(Expected::parse(self.expected, &self.expected_file())?.kinds().collect())
+    }
+
+    /// What its quick run said when it was last looked at; nothing, where it judges nothing.
+    pub fn quick_verdicts(&self) -> Totals {
+        Totals::of(quick_verdicts::of(self.id))
     }
 
     /// Whether some of its settings run on sockets.

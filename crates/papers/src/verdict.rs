@@ -84,6 +84,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// How many rows there are.
+    pub fn all(self) -> usize {
+        self.agree + self.disagree + self.open
+    }
+
     fn is_empty(self) -> bool {
         self == Tally::default()
     }
@@ -111,11 +116,7 @@ impl Totals {
     pub fn of(judged: impl IntoIterator<Item = (Kind, Verdict)>) -> Totals {
         let mut totals = Totals::default();
         for (kind, verdict) in judged {
-            let tally = match kind {
-                Kind::Predeclared => &mut totals.predeclared,
-                Kind::After => &mut totals.after,
-                Kind::Fitted => &mut totals.fitted,
-            };
+            let tally = totals.of_kind_mut(kind);
             *match verdict {
                 Verdict::Agrees => &mut tally.agree,
                 Verdict::Disagrees => &mut tally.disagree,
@@ -123,6 +124,23 @@ impl Totals {
             } += 1;
         }
         totals
+    }
+
+    /// The rows of one kind.
+    pub fn of_kind(self, kind: Kind) -> Tally {
+        match kind {
+            Kind::Predeclared => self.predeclared,
+            Kind::After => self.after,
+            Kind::Fitted => self.fitted,
+        }
+    }
+
+    fn of_kind_mut(&mut self, kind: Kind) -> &mut Tally {
+        match kind {
+            Kind::Predeclared => &mut self.predeclared,
+            Kind::After => &mut self.after,
+            Kind::Fitted => &mut self.fitted,
+        }
     }
 
     /// Those of `rows`.

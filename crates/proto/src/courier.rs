@@ -15,7 +15,7 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
 use crate::bound::InFlightBound;
-use crate::packet::{Kind, Packet, PacketId, Route, Telemetry, Telling};
+use crate::packet::{Kind, Packet, PacketId, Route, Telemetry, TelemetryField};
 use crate::path_sender::{AckVerdict, Departure, PathSender};
 use crate::wire;
 

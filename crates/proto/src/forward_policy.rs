@@ -9,10 +9,10 @@
 //! - **Inside** is the block of local addresses that the datagram was addressed to: loopback
 //!   (127.0.0.0/8, ::1), one block of RFC 1918, shared addresses (RFC 6598), unique local ones
 //!   (RFC 4193). Where it was addressed to a global address, inside are the host's global addresses.
-//! - **Told** are the networks of `forward_to`.
+//! - **Listed** are the networks of `forward_to`.
 //! - **Barred** is all else: other local blocks, link-local and documentation addresses, and what
 //!   else the registries of special-purpose addresses name (RFC 6890; IPv6 outside 2000::/3).
-//!   Unspecified, multicast and broadcast addresses, and port 0, are barred even if told.
+//!   Unspecified, multicast and broadcast addresses, and port 0, are barred even if listed.
 //!
 //! A datagram passes from outside to outside, from inside to inside, and between what was told and
 //! any of these; never between outside and inside. A relay on a private address may be reachable
@@ -70,7 +70,7 @@ enum Scope {
 enum Side {
     Outside,
     Inside,
-    Told,
+    Listed,
     Barred,
 }
 
@@ -90,7 +90,7 @@ impl ForwardPolicy {
         match (self.side(at, from), self.side(at, to)) {
             (Side::Barred, _) | (_, Side::Barred) => false,
             (Side::Inside, Side::Outside) | (Side::Outside, Side::Inside) => false,
-            (Side::Inside | Side::Outside | Side::Told, _) => true,
+            (Side::Inside | Side::Outside | Side::Listed, _) => true,
         }
     }
 
@@ -100,7 +100,7 @@ impl ForwardPolicy {
             return Side::Barred;
         }
         if self.forward_to.iter().any(|network| network.contains(&ip)) {
-            return Side::Told;
+            return Side::Listed;
         }
         match (scope(ip), scope(at)) {
             (Scope::Global, Scope::Global) if ip == at || self.own.contains(&ip) => Side::Inside,

@@ -15,7 +15,7 @@ use anabranch_control::wake::Wake;
 
 use crate::fair_share::Source;
 use crate::machine::{Arrival, Departure, Machine, Out};
-use crate::packet::{Kind, Packet, Route, Telemetry, Telling};
+use crate::packet::{Kind, Packet, Route, Telemetry, TelemetryField};
 use crate::path_sender::{self, AckVerdict, PathSender};
 use crate::relay::{Relay, Verdict};
 
@@ -105,7 +105,7 @@ pub struct OverlayPeer<A, T = Telemetry> {
 const _: () = assert!(core::mem::offset_of!(OverlayPeer<u32>, sender) == 64, "what a packet needs is one line");
 const _: () = assert!(size_of::<Option<OverlayPeer<u32>>>() == 5 * 64, "worlds hold many peers: keep them small");
 
-impl<A: Copy, T: Telling> OverlayPeer<A, T> {
+impl<A: Copy, T: TelemetryField> OverlayPeer<A, T> {
     /// The peer at `address`, for data packets and ACKs of `sizes`.
     ///
     /// # Panics
@@ -250,7 +250,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
     }
 }
 
-impl<A: Copy + Debug + Eq + Hash + Source, T: Telling> Machine for OverlayPeer<A, T> {
+impl<A: Copy + Debug + Eq + Hash + Source, T: TelemetryField> Machine for OverlayPeer<A, T> {
     type Address = A;
     type Message = Packet<A, T>;
     type Event = OverlayEvent;

@@ -148,7 +148,7 @@ pub struct Telemetry {
 }
 
 /// What a packet has room for beside its route: [`Telemetry`], or nothing, where nobody would read it.
-pub trait Telling: Copy + Default + Debug + PartialEq + Send {
+pub trait TelemetryField: Copy + Default + Debug + PartialEq + Send {
     /// What data tells, whose sender's smoothed round-trip time is `round_trip`.
     fn of_data(round_trip: Option<Duration>) -> Self;
 
@@ -173,7 +173,7 @@ pub trait Telling: Copy + Default + Debug + PartialEq + Send {
     fn stamps(&self, relays: usize) -> &[Stamp];
 }
 
-impl Telling for Telemetry {
+impl TelemetryField for Telemetry {
     #[inline]
     fn of_data(round_trip: Option<Duration>) -> Telemetry {
         let micros = round_trip.map_or(0, |time| (time.as_nanos() / 1_000).clamp(1, u64::from(u32::MAX)));
@@ -218,7 +218,7 @@ impl Telling for Telemetry {
 }
 
 /// Tells nothing.
-impl Telling for () {
+impl TelemetryField for () {
     #[inline]
     fn of_data(_: Option<Duration>) {}
 
@@ -287,7 +287,7 @@ impl<A: Copy> Packet<A> {
     }
 }
 
-impl<A: Copy, T: Telling> Packet<A, T> {
+impl<A: Copy, T: TelemetryField> Packet<A, T> {
     /// The relay that has this packet stamps it, if it is an ACK.
     #[inline]
     pub fn stamp(&mut self, stamp: Stamp) {

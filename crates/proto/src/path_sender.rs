@@ -16,7 +16,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_control::wake::Wake;
 
-use crate::packet::{PacketId, Telling};
+use crate::packet::{PacketId, TelemetryField};
 
 /// The most packets that one sender remembers, in flight and late together.
 pub const MAX_REMEMBERED: usize = 1 << 17;
@@ -329,7 +329,7 @@ impl PathSender {
     }
 
     /// An ACK for packet `id` has come, with the nonce that it claims to know, and what it tells.
-    pub fn on_ack(&mut self, now: Time, id: PacketId, nonce: u64, telemetry: &impl Telling) -> AckVerdict {
+    pub fn on_ack(&mut self, now: Time, id: PacketId, nonce: u64, telemetry: &impl TelemetryField) -> AckVerdict {
         let index = id.index as usize;
         let entry = match self.remembered.get(index) {
             Some(entry) if entry.generation == id.generation && entry.state != State::Free => *entry,

@@ -12,7 +12,7 @@ use anabranch_control::units::{Bytes, Rate};
 use crate::fair_share::{FairShare, Source, Traffic};
 use crate::granted_rate::GrantedRate;
 use crate::limiter::{Admission, LimitModel, Limiter};
-use crate::packet::{Kind, Packet, Telling};
+use crate::packet::{Kind, Packet, TelemetryField};
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Relay {
     pub fn on_packet<A, T>(&mut self, now: Time, packet: &mut Packet<A, T>, size: Bytes) -> Verdict<A>
     where
         A: Copy + Hash + Source,
-        T: Telling,
+        T: TelemetryField,
     {
         // One branch for both: the kind alone can't be predicted.
         if (packet.kind == Kind::Ack) & packet.route.is_home() {
@@ -115,7 +115,7 @@ impl Relay {
     fn is_over_share<A, T>(&mut self, now: Time, packet: &mut Packet<A, T>, size: Bytes) -> bool
     where
         A: Copy + Hash + Source,
-        T: Telling,
+        T: TelemetryField,
     {
         let Some(extras) = &mut self.extras else { return false };
         // An ACK is never its neighbour's own: what that sends itself would leave nothing for it.

@@ -1,4 +1,4 @@
-//! The flow machines against a path that loses, delays and reorders.
+//! The flow machines, step by step. What they do over a path is tried in worlds.
 
 use anabranch_control::flow::registry::{Setup, find};
 use anabranch_control::flow::{Bounds, Feedback, FlowController, Limits, LossCause, PeerId, Sent};
@@ -9,7 +9,6 @@ use anabranch_proto::flow::{
     Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Ecn, Fault, FlowReceiver, FlowSender, LossRecovery,
     SenderConfig,
 };
-use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 const PACKET: Bytes = Bytes::new(1000);
 const RTT: Duration = Duration::from_millis(50);
@@ -32,137 +31,6 @@ fn sender_with(controller: Box<dyn FlowController>) -> FlowSender {
 fn sender(controller: &str, parameters: &str) -> FlowSender {
     let build = find(controller).unwrap().build;
     sender_with(build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap())
-}
-
-/// What is on its way, in no order.
-enum OnWay {
-    Data(PeerId, Data),
-    Ack(PeerId, Ack),
-}
-
-/// A path with a delay each way, losses, and jitter that reorders.
-struct Path {
-    loss: f64,
-    jitter: Duration,
-    rng: Rng,
-    on_way: Vec<(Time, OnWay)>,
-}
-
-impl Path {
-    fn new(loss: f64, jitter: Duration, seed: u64) -> Path {
-        Path { loss, jitter, rng: Rng::stream(seed, "path"), on_way: Vec::new() }
-    }
-
-    fn carry(&mut self, now: Time, what: OnWay) {
-        let jitter = Duration::from_nanos((self.jitter.as_nanos() as f64 * self.rng.uniform()) as u64);
-        if !self.rng.chance(self.loss) {
-            self.on_way.push((now + RTT / 2 + jitter, what));
-        }
-    }
-
-    fn next(&self) -> Time {
-        self.on_way.iter().map(|(at, _)| *at).min().unwrap_or(Time::MAX)
-    }
-}
-
-/// Runs until all is acknowledged; says how long it took and the most that was in flight.
-fn transfer(sender: &mut FlowSender, receivers: &mut [FlowReceiver], path: &mut Path, limit: Time) -> (Time, Bytes) {
-    let mut now = Time::ZERO;
-    let mut most = Bytes::ZERO;
-    while !sender.is_done() && now < limit {
-        while let Some(transmit) = sender.poll(now) {
-            path.carry(now, OnWay::Data(transmit.to, transmit.data));
-        }
-        most = most.max(sender.in_flight());
-        for (i, receiver) in receivers.iter_mut().enumerate() {
-            if let Some(ack) = receiver.poll_ack(now) {
-                path.carry(now, OnWay::Ack(PeerId(i as u32), ack));
-            }
-        }
-        let timers = receivers.iter().filter_map(FlowReceiver::timer).chain(sender.timer());
-        let timer = timers.min().unwrap_or(Time::MAX);
-        now = timer.min(path.next()).max(now);
-        assert!(now < Time::MAX, "nothing is left that could happen");
-        let (due, later): (Vec<_>, Vec<_>) = path.on_way.drain(..).partition(|(at, _)| *at <= now);
-        path.on_way = later;
-        for (_, what) in due {
-            match what {
-                OnWay::Data(to, data) => {
-                    receivers[to.0 as usize].on_data(now, &data, false);
-                }
-                OnWay::Ack(from, ack) => sender.on_ack(now, from, &ack).unwrap(),
-            }
-        }
-        sender.on_timer(now);
-    }
-    (now, most)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
-    #[test]
-    fn every_byte_arrives_whatever_the_path_loses_and_reorders(
-        is_tcp: bool, seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
-    ) {
-        let recovery = if is_tcp { LossRecovery::Rfc6675 } else { LossRecovery::Rack };
-        let build = find("fixed").unwrap().build;
-        let parameters = format!("window = {window}.0").parse().unwrap();
-        let controller = build(&Setup::new(PACKET, Time::ZERO), &parameters).unwrap();
-        let mut sender =
-            FlowSender::new(SenderConfig { recovery, ..config() }, controller, 1, Rng::stream(1, "controller"));
-        sender.write(ME, bytes, true);
-        let policy = AckPolicy { form: recovery.ack_form(), ..AckPolicy::default() };
-        let mut receivers = [FlowReceiver::new(policy)];
-        let mut path = Path::new(loss, Duration::from_millis(jitter_ms), seed);
-        transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(1e5));
-        prop_assert!(sender.is_done() && receivers[0].is_complete());
-        prop_assert_eq!(receivers[0].contiguous(), bytes);
-        prop_assert_eq!(sender.in_flight(), Bytes::ZERO);
-    }
-
-    #[test]
-    fn several_receivers_get_their_own_data(seed in 0u64..10_000, loss in 0.0f64..0.2) {
-        let build = find("fixed").unwrap().build;
-        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
-        let mut sender = FlowSender::new(config(), controller, 3, Rng::stream(1, "controller"));
-        for block in 0..30u32 {
-            sender.write(PeerId(block % 3), 10_000 + u64::from(block % 3), block >= 27);
-        }
-        let mut receivers: Vec<FlowReceiver> = (0..3).map(|_| FlowReceiver::new(AckPolicy::default())).collect();
-        transfer(&mut sender, &mut receivers, &mut Path::new(loss, Duration::ZERO, seed), Time::from_secs_f64(1e5));
-        let got: Vec<u64> = receivers.iter().map(FlowReceiver::contiguous).collect();
-        prop_assert_eq!(got, [100_000, 100_010, 100_020]);
-        prop_assert!(receivers.iter().all(FlowReceiver::is_complete));
-    }
-}
-
-#[test]
-fn without_losses_nothing_is_sent_twice_and_time_is_what_the_window_allows() {
-    let mut sender = sender("fixed", "window = 10.0");
-    sender.write(ME, 1_000_000, true);
-    let mut receivers = [FlowReceiver::new(AckPolicy::default())];
-    let mut path = Path::new(0.0, Duration::ZERO, 1);
-    let (end, most) = transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(100.0));
-    assert_eq!((sender.packets_sent(), sender.packets_lost()), (1000, 0));
-    assert_eq!(most, PACKET * 10);
-    // 100 windows, each a round trip.
-    assert_eq!(end, Time::ZERO + RTT * 100);
-}
-
-#[test]
-fn a_paced_window_leaves_evenly() {
-    let build = find("fixed").unwrap().build;
-    let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
-    let config = SenderConfig { paced: true, ..config() };
-    let mut sender = FlowSender::new(config, controller, 1, Rng::stream(1, "controller"));
-    sender.write(ME, u64::MAX, false);
-    let mut receivers = [FlowReceiver::new(AckPolicy { every: 1, ..AckPolicy::default() })];
-    let mut path = Path::new(0.0, Duration::ZERO, 1);
-    transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(5.0));
-    // 10 packets of 1000 B each 50 ms, and a quarter more.
-    let limits = sender.limits();
-    assert_eq!(limits.rate, Some(Rate::from_bits_per_sec(10 * 8000 * 20 * 125 / 100)));
 }
 
 #[test]
@@ -460,25 +328,4 @@ fn a_window_shared_by_receivers_is_spread_over_the_round_trip_of_each_one_that_g
     }
     let millis = last.as_secs_f64() * 1e3;
     assert!((43.0..49.0).contains(&millis), "the window took {millis} ms");
-}
-
-#[test]
-fn on_a_path_that_reorders_few_packets_are_taken_for_lost_and_those_are_counted_apart() {
-    // A delay of 25 to 65 ms for each of 40 packets a round trip, and no loss.
-    let mut sender = sender("fixed", "window = 40");
-    sender.write(ME, 10_000_000, true);
-    let mut receivers = [FlowReceiver::new(AckPolicy::default())];
-    let mut path = Path::new(0.0, Duration::from_millis(40), 1);
-    transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(100.0));
-    assert!(sender.is_done());
-    let (sent, lost) = (sender.packets_sent(), sender.packets_lost());
-    assert!(lost * 100 < sent, "{lost} of {sent} packets were declared lost");
-    assert_eq!(sender.spurious_losses(), lost);
-    // Of packets that never arrive, none is.
-    let mut sender = self::sender("fixed", "window = 40");
-    sender.write(ME, 10_000_000, true);
-    let mut receivers = [FlowReceiver::new(AckPolicy::default())];
-    transfer(&mut sender, &mut receivers, &mut Path::new(0.05, Duration::ZERO, 1), Time::from_secs_f64(1e5));
-    assert!(sender.is_done() && sender.packets_lost() > 400);
-    assert_eq!(sender.spurious_losses(), 0);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration as Span, Time};
 use anabranch_net::clock::Clock;
-use anabranch_net::quic::identity::Identity;
+use anabranch_net::quic::identity::{self, Identity};
 use anabranch_net::setup::random_seed;
 use anabranch_proto::transfer::origin_of;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -124,8 +124,8 @@ impl Drop for Server {
 
 fn config() -> io::Result<quinn::ServerConfig> {
     // Nobody trusts this certificate: who meets here proves itself to the other side, not to us.
-    let identity = Identity::generate().map_err(io::Error::other)?;
-    let tls = identity.tls(PROTOCOL).map_err(io::Error::other)?;
+    let identity = Identity::generate();
+    let tls = identity::server_tls(&identity, PROTOCOL).map_err(io::Error::other)?;
     let mut config =
         quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?));
     let mut transport = TransportConfig::default();

@@ -77,8 +77,8 @@ pub trait Fabric {
         self.send(departure).map(Forwarded::Elsewhere)
     }
 
-    /// `node` is woken at `at` at the latest; `Time::MAX` for never. An instant before now would
-    /// be lost, so it counts as now.
+    /// `node` is woken at `at` at the latest; `Time::MAX` for never. `at` is not before now: the
+    /// world sees to it, for all fabrics.
     fn set_timer(&mut self, node: NodeId, at: Time);
 
     /// What happens next before `end`; none brings the time to `end`, if that is an instant.

@@ -144,7 +144,7 @@ fn run_with(
         let mut senders: Vec<Joined<'_, Vec<Sent>>> = vec![
             spawn(scope, run, || send(run, sockets.senders, |sockets| UdpSenders::new(run, sockets))),
             spawn(scope, run, || {
-                send(run, sockets.quic_senders, |sockets| QuicSenders::new(run, sockets, identity.fingerprint()))
+                send(run, sockets.quic_senders, |sockets| QuicSenders::new(run, sockets, identity.public()))
             }),
         ];
         senders.extend(run.of_kernel().into_iter().map(|flow| {

@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::receiving::Arrived;
 use super::sending::Sent;
-use super::watch::Sights;
+use super::watch::{self, Sights};
 use crate::emulator::Report;
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowScenario;
@@ -67,11 +67,13 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         flows.push(measured);
     }
     seen.watched.backlog_ms.iter_mut().for_each(|column| column.truncate(rows));
-    let link = |(count, (from, last)): (&_, &(u64, u64))| LinkMeasured { count: *count, counted_bytes: last - from };
+    let looked_every = watch::interval(scenario);
+    let transmitted = seen.watched.transmitted_within(looked_every, scenario.goodput_from, seen.end);
+    let link = |(count, counted_bytes): (&_, u64)| LinkMeasured { count: *count, counted_bytes };
     let every = scenario.sample_every.unwrap_or(Duration::ZERO);
     FlowsMeasured {
         flows,
-        links: emulator.links.iter().zip(&seen.watched.transmitted).map(link).collect(),
+        links: emulator.links.iter().zip(transmitted).map(link).collect(),
         cross_traffic: emulator
             .sources
             .iter()

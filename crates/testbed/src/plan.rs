@@ -202,7 +202,7 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     emulator.sample_interval = Some(super::watch::interval(scenario));
     emulator.sources = cross.into_sources();
     let quic_packet = quic_packet(packets);
-    let identity = Identity::generate().map_err(|error| TestbedFailure::Scenario(error.to_string()))?;
+    let identity = Identity::generate();
     let plan = Plan { senders, receivers, addresses, quic_packet, watched, cross_bytes, counted };
     Ok((plan, Ready { left, emulator, sockets, identity }))
 }

@@ -12,7 +12,7 @@ use anabranch_lab::flows::measured::FlowSeries;
 use anabranch_lab::flows::sample::SenderState;
 use anabranch_lab::flows::traffic::Outlet;
 use anabranch_net::clock::{Clock, std_duration};
-use anabranch_net::quic::identity::{Fingerprint, Identity};
+use anabranch_net::quic::identity::{Identity, PublicKey};
 use anabranch_net::quic::stream::{InStream, OutStream, StreamError, StreamReceiver, StreamSender};
 use anabranch_net::quic::{self, Factory, Flow};
 use anabranch_scenario::flows::FlowSpec;
@@ -93,11 +93,11 @@ impl SenderState for Live {
 }
 
 impl<'a> QuicSenders<'a> {
-    /// Each socket is a flow's; receivers have this fingerprint.
+    /// Each socket is a flow's; receivers have this key.
     pub fn new(
         run: &'a Run<'a>,
         sockets: Vec<(usize, UdpSocket)>,
-        to: Fingerprint,
+        to: PublicKey,
     ) -> Result<QuicSenders<'a>, TestbedFailure> {
         let runtime = runtime()?;
         let within = runtime.enter();

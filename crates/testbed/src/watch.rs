@@ -48,8 +48,20 @@ pub struct Sights {
     pub one_way_ms: Vec<Vec<f64>>,
     /// How long a packet would have waited for each link, in ms, at each row.
     pub backlog_ms: Vec<Vec<f64>>,
-    /// Bytes that each link had transmitted when goodput began to count, and at last.
-    pub transmitted: Vec<(u64, u64)>,
+    /// Bytes that each link had transmitted at each look at it, from time zero on.
+    pub transmitted: Vec<Vec<u64>>,
+}
+
+impl Sights {
+    /// Bytes that each link has transmitted from `from` to `until`, of links that were looked at every `interval`:
+    /// the emulator goes on for a while after a run's end.
+    pub fn transmitted_within(&self, interval: Duration, from: Time, until: Time) -> Vec<u64> {
+        let at = |looks: &Vec<u64>, time: Time| {
+            let last = (time.as_nanos() / interval.as_nanos().max(1)).min(looks.len().saturating_sub(1) as u64);
+            looks.get(last as usize).copied().unwrap_or(0)
+        };
+        self.transmitted.iter().map(|looks| at(looks, until) - at(looks, from.min(until))).collect()
+    }
 }
 
 /// One flow's packets with data.
@@ -102,7 +114,6 @@ pub struct Watcher {
     /// Sum and number of the delays since the last row.
     since: Vec<(Duration, u32)>,
     delays_from: Time,
-    goodput_from: Time,
     rows: bool,
     /// Whether each flow is QUIC's.
     quic: Vec<bool>,
@@ -120,14 +131,13 @@ impl Watcher {
                 flows: vec![FlowSight::default(); flows],
                 one_way_ms: vec![Vec::new(); flows],
                 backlog_ms: vec![Vec::new(); scenario.links.len()],
-                transmitted: vec![(0, 0); scenario.links.len()],
+                transmitted: vec![Vec::new(); scenario.links.len()],
             },
             watched,
             flows: routes.concat(),
             sent_to: HashMap::new(),
             since: vec![(Duration::ZERO, 0); flows],
             delays_from: scenario.delays_from,
-            goodput_from: scenario.goodput_from,
             rows: scenario.sample_every.is_some(),
             quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
         }
@@ -206,12 +216,8 @@ impl Observer for Watcher {
     }
 
     fn sampled(&mut self, now: Time, network: &mut Network<Payload>) {
-        for (link, (from, last)) in (0..).zip(&mut self.sights.transmitted) {
-            let transmitted = network.transmitted(LinkId(link)).get();
-            if now <= self.goodput_from {
-                *from = transmitted;
-            }
-            *last = transmitted;
+        for (link, looks) in (0..).zip(&mut self.sights.transmitted) {
+            looks.push(network.transmitted(LinkId(link)).get());
         }
         if !self.rows || now == Time::ZERO {
             return;
@@ -270,5 +276,25 @@ impl Source for Cross {
 
     fn arrived(&mut self) {
         self.arrived_bytes.fetch_add(u64::from(self.source.size), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_link_transmits_after_the_end_or_before_goodput_counts_is_not_counted() {
+        let interval = Duration::from_millis(100);
+        // A link that is never idle: 100 bytes between two looks, for half a second longer than the run.
+        let sights = Sights { transmitted: vec![(0..=25).map(|look| look * 100).collect()], ..Sights::default() };
+        let at = |millis: u64| Time::ZERO + Duration::from_millis(millis);
+        assert_eq!(sights.transmitted_within(interval, at(500), at(2000)), [1500]);
+        // Between two looks it is the earlier one that is known.
+        assert_eq!(sights.transmitted_within(interval, at(550), at(2050)), [1500]);
+        // A run that was interrupted before, and one that ended before anybody looked.
+        assert_eq!(sights.transmitted_within(interval, at(500), at(300)), [0]);
+        let unseen = Sights { transmitted: vec![Vec::new()], ..Sights::default() };
+        assert_eq!(unseen.transmitted_within(interval, at(0), at(2000)), [0]);
     }
 }

@@ -109,6 +109,7 @@ impl Part {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
+        // Not bounded: our own programs print a few lines each, and one that waited for a reader would stand still.
         let (sender, lines) = channel();
         let streams: [Option<Box<dyn Read + Send>>; 2] =
             [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|err| Box::new(err) as _)];

@@ -8,22 +8,26 @@ use std::sync::atomic::Ordering;
 use anabranch_control::flow::Bounds;
 use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::units::Bytes;
-use anabranch_net::quic::identity::{Fingerprint, Trust};
+use anabranch_net::quic::identity::{Identity, PublicKey, Trust};
 use anabranch_net::quic::transfer::{Done, Progress, Sender};
 use anabranch_net::quic::{self, Factory};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::key::IdentityArg;
 use crate::network;
 use crate::progress::{BYTES, HASHING};
 
 /// Arguments of `quic send`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Everything is encrypted (TLS 1.3). The receiver prints a fingerprint when it starts; with \
---fingerprint the file goes to that receiver or to nobody. Windows are bytes of QUIC packets \
-in flight.")]
+Everything is encrypted (TLS 1.3). The receiver prints its public key when it starts, the same that it \
+has over relays; with --key the file goes to that receiver or to nobody. Windows are bytes of QUIC packets \
+in flight.
+
+Who has a key (see `anabranch key`) shows it to the holder of --key, and to nobody else: some \
+receivers take files only from those whom they know.")]
 pub struct Args {
     /// File to send
     file: PathBuf,
@@ -33,12 +37,14 @@ pub struct Args {
     /// What decides how fast; see `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = controller)]
     controller: &'static Entry,
-    /// The receiver's fingerprint, as it prints it
-    #[arg(long, visible_alias = "key", value_name = "KEY", conflicts_with = "insecure")]
-    fingerprint: Option<Fingerprint>,
+    /// The receiver's public key, as it prints it
+    #[arg(long, visible_alias = "fingerprint", value_name = "KEY", conflicts_with = "insecure")]
+    key: Option<PublicKey>,
     /// Send to whoever answers
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    identity: IdentityArg,
     /// A parameter of the controller, such as beta=0.8
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -60,6 +66,7 @@ fn controller(name: &str) -> Result<&'static Entry, String> {
 /// Sends the file and waits until the receiver has checked it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let trust = trust(args)?;
+    let own: Option<Identity> = args.identity.load()?;
     let factory = Arc::new(factory(args)?);
     let file = args.file.display();
     if args.to.port() == 0 || args.to.ip().is_unspecified() {
@@ -85,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let runtime = super::runtime()?;
     let outcome = runtime.block_on(async {
-        let sender = Sender::new(args.to, trust, factory)?;
+        let sender = Sender::new(args.to, trust, own.as_ref(), factory)?;
         let outcome = super::until_interrupted(&interrupt, show, sender.send(&args.file, &progress)).await;
         sender.close().await;
         outcome.transpose()
@@ -104,15 +111,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn trust(args: &Args) -> Result<Trust, Failure> {
-    match args.fingerprint {
-        Some(fingerprint) => Ok(Trust::Only(fingerprint)),
+    match args.key {
+        Some(key) => Ok(Trust::Only(key)),
+        None if args.insecure && args.identity.is_named() => {
+            Err(Failure::new("--identity is shown to nobody but the holder of the key that --key gives"))
+        }
         None if args.insecure => {
             eprintln!("anabranch: --insecure: whoever answers at {} gets the file", args.to);
             Ok(Trust::Anybody)
         }
         None => Err(Failure::new(
-            "who is the receiver? give the fingerprint that it prints with --fingerprint (or --insecure, to send to \
-             whoever answers)",
+            "who is the receiver? give the public key that it prints with --key (or --insecure, to send to whoever \
+             answers)",
         )),
     }
 }

@@ -1,5 +1,6 @@
 //! `anabranch receive`: takes files that others send, by a code or at an address.
 
+pub mod arrivals;
 mod by_code;
 mod taking;
 
@@ -99,10 +100,8 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     let store = store(args, 0)?;
     let socket = network::listen(listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let mut receiver = Receiver::new(args.identity.load_or_make()?, limits).with_kept(store.kept()?);
-    if !args.allow.is_empty() {
-        receiver = receiver.only_from(args.allow.clone());
-    }
+    let receiver = Receiver::new(args.identity.load_or_make()?, limits).with_kept(store.kept()?);
+    let receiver = receiver.only_from(args.allow.clone().into());
     network::say(args.json, &format!("receiving on {}", socket.local_addr()?));
     network::say(args.json, &format!("public key {}", receiver.public_key()));
     let mut runtime = Runtime::new(store)?;

@@ -6,7 +6,7 @@ pub mod local;
 mod metrics;
 mod overview;
 mod serve;
-mod told;
+mod status;
 mod watch;
 
 use crate::failure::Failure;

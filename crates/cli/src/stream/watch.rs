@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::events::Events;
 use super::local::{self, Http, HttpArgs, Trouble};
 use super::overview::{self, About};
-use super::told::{self, EACH, Told};
+use super::status::{self, EACH, StatusLine};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::printer::{self, Printer};
@@ -143,11 +143,11 @@ async fn watch(
                         match event {
                             NodeEvent::Packet { number, .. } => {
                                 if number.is_multiple_of(EACH) || started.is_none() {
-                                    released.push((*number, told::unix_s()));
+                                    released.push((*number, status::unix_s()));
                                 }
                                 started.get_or_insert_with(|| began.elapsed().as_secs_f64());
                             }
-                            NodeEvent::Gap { number, packets } => gaps.push((*number, *packets, told::unix_s())),
+                            NodeEvent::Gap { number, packets } => gaps.push((*number, *packets, status::unix_s())),
                             _ => {}
                         }
                     }
@@ -167,14 +167,14 @@ async fn watch(
                 changed.map_err(|_| Failure::new("the viewer has stopped by itself"))?;
                 let snapshot = node.snapshot();
                 let outages = snapshot.outages.iter();
-                let told = Told {
+                let line = StatusLine {
                     overview: &local::complete(overview::of(about, &snapshot, &noted), outlet, None),
                     started_after_s: started,
                     released: &released,
                     gaps: &gaps,
                     outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
                 };
-                printer = printer.print(&told)?;
+                printer = printer.print(&line)?;
                 released.clear();
                 gaps.clear();
             }

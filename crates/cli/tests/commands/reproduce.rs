@@ -93,3 +93,26 @@ fn policies_of_the_repository_are_played() {
     let page = std::fs::read_to_string(place.path("out/c3-scenario-1/report.html")).unwrap();
     assert!(page.contains("After 10 episodes.") && page.contains("How the training went."));
 }
+
+/// A reader of the list learns which experiments can fail by surprise.
+#[test]
+fn the_list_tells_kinds_of_ranges_and_what_quick_runs_said() {
+    let place = Place::new("");
+    let said = place.say(&["reproduce", "--list"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let line = |id: &str| -> Vec<String> {
+        let line = said.stdout.lines().find(|line| line.starts_with(&format!("{id} "))).expect("all are listed");
+        line.split("  ").filter(|cell| !cell.is_empty()).map(|cell| cell.trim().to_owned()).collect()
+    };
+    let experiments = anabranch_papers::EXPERIMENTS;
+    assert_eq!(said.stdout.lines().count(), experiments.len() + 2, "{}", said.stdout);
+    for experiment in experiments {
+        let (judged, quick) = (experiment.judged().unwrap(), experiment.quick_verdicts());
+        let cells = line(experiment.id);
+        for (kind, cell) in anabranch_papers::Kind::ALL.into_iter().zip(&cells[1..]) {
+            let (count, said) = (judged.iter().filter(|&&of| of == kind).count(), quick.of_kind(kind));
+            let expected = format!("{count} ({}/{}/{})", said.agree, said.disagree, said.open);
+            assert_eq!(*cell, if count == 0 { "-".to_owned() } else { expected }, "{}", experiment.id);
+        }
+    }
+}

@@ -24,11 +24,12 @@ fn ctrl_c_while_a_file_is_hashed_ends_it_soon_and_sends_nothing() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
     let at = socket.local_addr().unwrap().to_string();
-    let key = "0".repeat(64);
+    // The base point of Curve25519.
+    let key = format!("09{}", "0".repeat(62));
     for arguments in [
         &["send", "long.bin", "--relays", &at][..],
         &["send", "album", "--relays", &at],
-        &["quic", "send", "long.bin", "--to", &at, "--fingerprint", &key],
+        &["quic", "send", "long.bin", "--to", &at, "--key", &key],
     ] {
         let mut command = Command::new(BINARY);
         command.args(arguments).current_dir(folder.path()).env("XDG_CONFIG_HOME", SETTINGS).stdin(Stdio::null());

@@ -7,14 +7,19 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::common::running::SETTINGS;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// The base point of Curve25519: a key, and nobody's here.
+const OTHER_KEY: &str = "0900000000000000000000000000000000000000000000000000000000000000";
 
 /// A receiver that ends with this value.
 struct Receiver {
     child: Child,
     lines: BufReader<ChildStdout>,
     address: String,
-    fingerprint: String,
+    key: String,
 }
 
 impl Receiver {
@@ -23,14 +28,15 @@ impl Receiver {
             .args(["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in"])
             .args(more)
             .current_dir(folder)
+            .env("XDG_CONFIG_HOME", SETTINGS)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary was built for this test");
         let lines = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
-        let mut receiver = Receiver { child, lines, address: String::new(), fingerprint: String::new() };
+        let mut receiver = Receiver { child, lines, address: String::new(), key: String::new() };
         receiver.address = receiver.after("receiving on ");
-        receiver.fingerprint = receiver.after("fingerprint ");
+        receiver.key = receiver.after("public key ");
         receiver
     }
 
@@ -76,7 +82,9 @@ fn interrupt(child: &Child) {
 }
 
 fn send(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(BINARY).args(["quic", "send"]).args(arguments).current_dir(folder).output().unwrap()
+    let mut command = Command::new(BINARY);
+    command.args(["quic", "send"]).args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", SETTINGS);
+    command.output().unwrap()
 }
 
 /// Refused with code 2 and this message.
@@ -106,8 +114,8 @@ fn a_file_arrives_whole_under_its_name() {
     let file = content(3_000_000);
     fs::write(path.join("photo.jpg"), &file).unwrap();
     let receiver = Receiver::start(path, &["--once"]);
-    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
-    let arguments = ["photo.jpg", "--to", &to, "--fingerprint", &fingerprint, "--controller", "copa"];
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
+    let arguments = ["photo.jpg", "--to", &to, "--key", &key, "--controller", "copa"];
     let sent = send(path, &[&arguments[..], &["--set", "delta=0.4", "--max-window", "2000000"]].concat());
     let (out, err) = (String::from_utf8_lossy(&sent.stdout), String::from_utf8_lossy(&sent.stderr));
     assert_eq!(sent.status.code(), Some(0), "{out} {err}");
@@ -129,9 +137,9 @@ fn files_follow_each_other_and_replace_nothing() {
     fs::write(path.join("a"), content(100_000)).unwrap();
     fs::write(path.join("empty"), "").unwrap();
     let receiver = Receiver::start(path, &[]);
-    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
     for (file, name) in [("a", "a"), ("a", "a (1)"), ("empty", "empty")] {
-        let sent = send(path, &[file, "--to", &to, "--fingerprint", &fingerprint]);
+        let sent = send(path, &[file, "--to", &to, "--key", &key]);
         let out = String::from_utf8_lossy(&sent.stdout);
         assert!(out.contains(&format!("as {name}: ")), "{out} {}", String::from_utf8_lossy(&sent.stderr));
     }
@@ -150,11 +158,40 @@ fn a_stranger_gets_nothing() {
     fs::write(path.join("a"), "secret").unwrap();
     let receiver = Receiver::start(path, &[]);
     let to = receiver.address.clone();
-    let message = refused(path, &["a", "--to", &to, "--fingerprint", &"0".repeat(64)]);
-    assert!(message.contains(&receiver.fingerprint) && message.contains("not the expected one"), "{message}");
+    let message = refused(path, &["a", "--to", &to, "--key", OTHER_KEY]);
+    assert!(message.contains(&receiver.key) && message.contains("not the expected one"), "{message}");
     let message = refused(path, &["a", "--to", &to]);
-    assert!(message.contains("--fingerprint"), "{message}");
+    assert!(message.contains("--key"), "{message}");
     assert!(names(&path.join("in")).is_empty());
+}
+
+#[test]
+fn a_receiver_is_known_by_the_key_that_it_has_over_relays_and_takes_files_of_whom_it_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a"), "content").unwrap();
+    let key_in = |file: &str| {
+        let output = Command::new(BINARY).args(["key", "--identity", file]).current_dir(path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let (own, friend, stranger) = (key_in("own.key"), key_in("friend.key"), key_in("stranger.key"));
+    let receiver = Receiver::start(path, &["--identity", "own.key", "--allow", &friend, "--max-total", "7"]);
+    assert_eq!(receiver.key, own, "and `receive --listen` prints the same");
+    let to = receiver.address.clone();
+    let file = ["a", "--to", &to];
+    let unknown = refused(path, &[&file, &["--key", &own, "--identity", "stranger.key"][..]].concat());
+    assert!(unknown.contains("refuses the file") && unknown.contains(&format!("{stranger} is not")), "{unknown}");
+    // Nobody else learns who sends.
+    let nobody = refused(path, &[&file, &["--insecure"][..]].concat());
+    assert!(nobody.contains("this one has shown none"), "{nobody}");
+    let both = refused(path, &[&file, &["--insecure", "--identity", "friend.key"][..]].concat());
+    assert!(both.contains("shown to nobody but the holder of the key"), "{both}");
+    let by_friend = [&file, &["--key", &own, "--identity", "friend.key"][..]].concat();
+    let sent = send(path, &by_friend);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let full = refused(path, &by_friend);
+    assert!(full.contains("at most 7 bytes"), "{full}");
+    assert_eq!(names(&path.join("in")), ["a"]);
 }
 
 #[test]
@@ -164,12 +201,13 @@ fn an_interrupt_on_either_side_leaves_nothing_half_written() {
     fs::write(path.join("long.bin"), content(50_000_000)).unwrap();
     for sender_ends in [true, false] {
         let mut receiver = Receiver::start(path, &["--once"]);
-        let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+        let (to, key) = (receiver.address.clone(), receiver.key.clone());
         // A packet at a time: it takes longer than anybody waits.
         let mut sender = Command::new(BINARY)
-            .args(["quic", "send", "long.bin", "--to", &to, "--fingerprint", &fingerprint])
+            .args(["quic", "send", "long.bin", "--to", &to, "--key", &key])
             .args(["--fixed-window", "1500"])
             .current_dir(path)
+            .env("XDG_CONFIG_HOME", SETTINGS)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -201,12 +239,12 @@ fn once_outlasts_strangers() {
     fs::write(path.join("long"), content(1001)).unwrap();
     fs::write(path.join("short"), content(1000)).unwrap();
     let receiver = Receiver::start(path, &["--once", "--max-bytes", "1000"]);
-    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
-    let stranger = refused(path, &["short", "--to", &to, "--fingerprint", &"0".repeat(64)]);
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
+    let stranger = refused(path, &["short", "--to", &to, "--key", OTHER_KEY]);
     assert!(stranger.contains("not the expected one"), "{stranger}");
-    let refused = refused(path, &["long", "--to", &to, "--fingerprint", &fingerprint]);
+    let refused = refused(path, &["long", "--to", &to, "--key", &key]);
     assert!(refused.contains("1000 are taken"), "{refused}");
-    let sent = send(path, &["short", "--to", &to, "--fingerprint", &fingerprint]);
+    let sent = send(path, &["short", "--to", &to, "--key", &key]);
     assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
     let (code, out, err) = receiver.end();
     assert_eq!(code, Some(0), "{out} {err}");
@@ -220,8 +258,8 @@ fn a_file_that_is_too_long_is_refused_with_the_receivers_words() {
     let path = folder.path();
     fs::write(path.join("a"), content(1001)).unwrap();
     let receiver = Receiver::start(path, &["--max-bytes", "1000"]);
-    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
-    let message = refused(path, &["a", "--to", &to, "--fingerprint", &fingerprint]);
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
+    let message = refused(path, &["a", "--to", &to, "--key", &key]);
     assert!(message.contains("1001 bytes; 1000 are taken"), "{message}");
 }
 
@@ -232,8 +270,8 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
     fs::write(path.join("file"), "content").unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let key = "0".repeat(64);
-    let sends = |more: &[&str]| refused(path, &[&["--to", "127.0.0.1:9", "--fingerprint", &key][..], more].concat());
+    let key = OTHER_KEY.to_owned();
+    let sends = |more: &[&str]| refused(path, &[&["--to", "127.0.0.1:9", "--key", &key][..], more].concat());
     for (message, says) in [
         (sends(&["missing"]), "cannot read missing"),
         (sends(&["."]), "not a plain file"),
@@ -244,9 +282,11 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (sends(&["file", "--max-window", "0"]), "--max-window 0"),
         (sends(&["file", "--min-window", "9000", "--max-window", "8000"]), "more than --max-window 8000"),
         (sends(&["file", "--insecure"]), "cannot be used with"),
-        (refused(path, &["file", "--to", "127.0.0.1:9", "--fingerprint", "12"]), "64 hexadecimal digits"),
+        (refused(path, &["file", "--to", "127.0.0.1:9", "--key", "12"]), "64 hexadecimal digits"),
+        (refused(path, &["file", "--to", "127.0.0.1:9", "--key", &"0".repeat(64)]), "nobody can have it"),
+        (sends(&["file", "--identity", "missing.key"]), "there is no key missing.key"),
         (refused(path, &["file", "--to", "127.0.0.1", "--insecure"]), "127.0.0.1"),
-        (refused(path, &["file", "--to", "127.0.0.1:0", "--fingerprint", &key]), "no receiver listens there"),
+        (refused(path, &["file", "--to", "127.0.0.1:0", "--key", &key]), "no receiver listens there"),
     ] {
         assert!(message.contains(says), "no {says:?} in {message:?}");
     }
@@ -254,7 +294,9 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (["--listen", taken.as_str(), "--out", "in"], "cannot use"),
         (["--listen", "127.0.0.1:0", "--out", "file"], "cannot keep files in file"),
     ] {
-        let output = Command::new(BINARY).args(["quic", "receive"]).args(arguments).current_dir(path).output().unwrap();
+        let mut command = Command::new(BINARY);
+        command.args(["quic", "receive"]).args(arguments).current_dir(path).env("XDG_CONFIG_HOME", SETTINGS);
+        let output = command.output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(says), "no {says:?} in {message:?}");

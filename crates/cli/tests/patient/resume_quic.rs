@@ -12,7 +12,7 @@ use crate::common::running::Running;
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
 /// Bytes of the file; a packet at a time, it takes longer than anybody waits.
-const LENGTH: u64 = 200_000_000;
+const LENGTH: u64 = 80_000_000;
 
 /// Bytes of it that have come before anybody is killed.
 const ENOUGH: u64 = 1_500_000;
@@ -21,7 +21,7 @@ struct Setting {
     folder: tempfile::TempDir,
     receiver: Option<Running>,
     address: String,
-    fingerprint: String,
+    key: String,
 }
 
 impl Setting {
@@ -29,8 +29,8 @@ impl Setting {
         let folder = tempfile::tempdir().unwrap();
         let file: Vec<u8> = (0..LENGTH as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         fs::write(folder.path().join("film.bin"), file).unwrap();
-        let (address, fingerprint) = (String::new(), String::new());
-        let mut setting = Setting { folder, receiver: None, address, fingerprint };
+        let (address, key) = (String::new(), String::new());
+        let mut setting = Setting { folder, receiver: None, address, key };
         setting.start_receiver();
         setting
     }
@@ -39,19 +39,27 @@ impl Setting {
         self.folder.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Running {
-        Running::of(Command::new(BINARY).args(arguments).current_dir(self.folder.path()))
+    /// With the key that is in `settings`, if there is one.
+    fn command(&self, settings: &str, arguments: &[&str]) -> Running {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(self.folder.path()).env("XDG_CONFIG_HOME", self.path(settings));
+        Running::of(&mut command)
+    }
+
+    fn receive(&self, more: &[&str]) -> Running {
+        let receive = ["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in"];
+        self.command("receiver", &[&receive[..], more].concat())
     }
 
     fn start_receiver(&mut self) {
-        let mut receiver = self.command(&["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in", "--once"]);
-        (self.address, self.fingerprint) = (receiver.after("receiving on "), receiver.after("fingerprint "));
+        let mut receiver = self.receive(&["--once"]);
+        (self.address, self.key) = (receiver.after("receiving on "), receiver.after("public key "));
         self.receiver = Some(receiver);
     }
 
     fn send(&self, more: &[&str]) -> Running {
-        let to = ["quic", "send", "film.bin", "--to", &self.address, "--fingerprint", &self.fingerprint];
-        self.command(&[&to[..], more].concat())
+        let to = ["quic", "send", "film.bin", "--to", &self.address, "--key", &self.key];
+        self.command("nobody", &[&to[..], more].concat())
     }
 
     fn send_slowly(&self) -> Running {
@@ -168,11 +176,27 @@ fn another_file_of_the_same_name_begins_anew() {
 fn a_sender_that_is_there_keeps_its_file() {
     let mut setting = Setting::new();
     setting.receiver = None;
-    let mut receiver = setting.command(&["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in"]);
-    (setting.address, setting.fingerprint) = (receiver.after("receiving on "), receiver.after("fingerprint "));
+    let mut receiver = setting.receive(&[]);
+    (setting.address, setting.key) = (receiver.after("receiving on "), receiver.after("public key "));
     let mut slow = setting.send_slowly();
     setting.wait_for_some();
     assert_eq!(resumed(setting.send(&[])), None);
     assert!(slow.is_running(), "its file comes still");
+    assert!(fs::read(setting.path("film.bin")).unwrap() == fs::read(setting.path("in/film.bin")).unwrap());
+}
+
+/// A key proves that it is the same sender, which need not be silent first.
+#[test]
+fn a_sender_with_a_key_that_begins_anew_goes_on_with_its_file_at_once() {
+    let mut setting = Setting::new();
+    let key = setting.path("own.key");
+    let key = ["--identity", key.to_str().unwrap()];
+    assert_eq!(setting.command("nobody", &[&["key"], &key[..]].concat()).end().0, Some(0));
+    let slow = setting.send(&[&key[..], &["--fixed-window", "1500"]].concat());
+    setting.wait_for_some();
+    assert!(resumed(setting.send(&key)).is_some_and(|bytes| bytes > 0), "it is told what is there");
+    let (code, _, said) = slow.end();
+    assert!(code == Some(2) && said.contains("begun to send this file again"), "{said}");
+    assert_eq!(setting.receiver.take().unwrap().end().0, Some(0));
     assert!(fs::read(setting.path("film.bin")).unwrap() == fs::read(setting.path("in/film.bin")).unwrap());
 }

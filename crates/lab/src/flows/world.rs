@@ -163,12 +163,15 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
     /// Lets everything happen that happens before `until`.
     pub fn step(&mut self, until: Time) {
         self.world.step(until);
+        self.world.debug_assert_no_late_timers();
     }
 
     /// The same, but returns when the observer calls an agent, and after `events` events: whether
     /// everything has happened.
     pub fn step_until_called(&mut self, until: Time, events: u64) -> bool {
-        self.world.step_until_called(until, events)
+        let is_over = self.world.step_until_called(until, events);
+        self.world.debug_assert_no_late_timers();
+        is_over
     }
 
     /// A flow's sending end.

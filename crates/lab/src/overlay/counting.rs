@@ -2,7 +2,7 @@
 
 use anabranch_control::time::Time;
 use anabranch_proto::overlay_peer::{OverlayEvent, OverlayPeer};
-use anabranch_proto::packet::{Kind, Packet, Telling};
+use anabranch_proto::packet::{Kind, Packet, TelemetryField};
 use anabranch_sim::fabric::NodeId;
 
 use super::measured::Second;
@@ -17,7 +17,7 @@ pub struct Counting {
     pub acked_by_sender: Box<[u32]>,
 }
 
-impl<T: Telling> Observer<OverlayPeer<u32, T>> for Counting {
+impl<T: TelemetryField> Observer<OverlayPeer<u32, T>> for Counting {
     #[inline]
     fn on_arrival(&mut self, _: Time, _: Transit, _: &Packet<u32, T>) {
         self.second.packet_hops += 1;

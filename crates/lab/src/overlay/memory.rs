@@ -6,7 +6,7 @@ use anabranch_control::rtt::PairRtts;
 use anabranch_control::time::Time;
 use anabranch_proto::granted_rate::GrantedRate;
 use anabranch_proto::overlay_peer::OverlayPeer;
-use anabranch_proto::packet::{Telemetry, Telling};
+use anabranch_proto::packet::{Telemetry, TelemetryField};
 use anabranch_proto::path_sender::PathSender;
 use anabranch_scenario::overlay::{Overlay, Scenario};
 use anabranch_sim::delay::Delays;
@@ -30,7 +30,7 @@ pub fn least_bytes(scenario: &Scenario) -> Result<u64, ParameterError> {
     Ok((each * overlay.peers as f64) as u64)
 }
 
-fn bytes_a_peer<T: Telling>(scenario: &Scenario) -> Result<f64, ParameterError> {
+fn bytes_a_peer<T: TelemetryField>(scenario: &Scenario) -> Result<f64, ParameterError> {
     let overlay = &scenario.overlay;
     let known = overlay.known_peers.min(overlay.peers - 1);
     let setup = Setup { peers: known, packet: overlay.packet, start: Time::ZERO, pacing: overlay.pacing };

@@ -15,7 +15,7 @@ use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_proto::packet::{Kind, Telemetry, Telling};
+use anabranch_proto::packet::{Kind, Telemetry, TelemetryField};
 use anabranch_scenario::overlay::{LimitChange, Overlay, Scenario};
 use anabranch_sim::fabric::NodeId;
 use thiserror::Error;
@@ -78,15 +78,15 @@ pub fn run_sharded(
     monitor: &dyn Monitor,
 ) -> Result<Measured, OverlayRunError> {
     match (scenario.overlay.reads_telemetry(), setup::shards(scenario, sharding) > 1) {
-        (true, true) => run_telling::<Telemetry, true>(scenario, sharding, monitor),
-        (true, false) => run_telling::<Telemetry, false>(scenario, sharding, monitor),
-        (false, true) => run_telling::<(), true>(scenario, sharding, monitor),
-        (false, false) => run_telling::<(), false>(scenario, sharding, monitor),
+        (true, true) => run_with::<Telemetry, true>(scenario, sharding, monitor),
+        (true, false) => run_with::<Telemetry, false>(scenario, sharding, monitor),
+        (false, true) => run_with::<(), true>(scenario, sharding, monitor),
+        (false, false) => run_with::<(), false>(scenario, sharding, monitor),
     }
 }
 
 /// The same, with packets that tell `T`, in several shards if it is `PARTED`.
-fn run_telling<T: Telling, const PARTED: bool>(
+fn run_with<T: TelemetryField, const PARTED: bool>(
     scenario: &Scenario,
     sharding: Sharding,
     monitor: &dyn Monitor,
@@ -137,6 +137,7 @@ fn run_telling<T: Telling, const PARTED: bool>(
     let mut data_in_flight = 0;
     let mut acked_by_sender = Vec::new();
     for shard in world.shards_mut() {
+        shard.debug_assert_no_late_timers();
         data_in_flight += shard.fabric_mut().in_flight().filter(|slot| slot.0.kind == Kind::Data).count() as u64;
         let acked = std::mem::take(&mut shard.observer_mut().acked_by_sender);
         acked_by_sender.resize(acked.len(), 0);
@@ -171,7 +172,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Steps to each change before `end` and applies it; false if `monitor` has interrupted that.
-    fn apply_before<T: Telling, const PARTED: bool>(
+    fn apply_before<T: TelemetryField, const PARTED: bool>(
         &mut self,
         end: Time,
         world: &mut OverlayWorld<T, PARTED>,
@@ -192,7 +193,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-fn sample_rates<T: Telling, const PARTED: bool>(world: &OverlayWorld<T, PARTED>, trace: &mut RateTrace) {
+fn sample_rates<T: TelemetryField, const PARTED: bool>(world: &OverlayWorld<T, PARTED>, trace: &mut RateTrace) {
     let Some(peer) = world.node(NodeId(trace.sender)) else { return };
     let rate = |slot: usize| {
         let rate: Option<Rate> = peer.sender().controller().rate(Slot(slot as u16));

@@ -11,7 +11,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_proto::fair_share::FairShare;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::overlay_peer::{Misbehaviour, OverlayPeer, Traffic};
-use anabranch_proto::packet::{Packet, Telling};
+use anabranch_proto::packet::{Packet, TelemetryField};
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::relay::Relay;
 use anabranch_scenario::overlay::{LimitKind, Overlay, Scenario};
@@ -27,7 +27,7 @@ use crate::world::{Carrier, Sharded};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Routed<T>(pub Packet<u32, T>);
 
-impl<T: Telling> Addressed for Routed<T> {
+impl<T: TelemetryField> Addressed for Routed<T> {
     #[inline]
     fn set_ends(&mut self, _: NodeId, _: NodeId) {}
 
@@ -46,7 +46,7 @@ impl<T: Telling> Addressed for Routed<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct AsTheyAre;
 
-impl<T: Telling> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
+impl<T: TelemetryField> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
     type Payload = Routed<T>;
 
     const REUSES_MEMORY: bool = false;
@@ -112,7 +112,7 @@ pub fn why_unsharded(scenario: &Scenario) -> Option<&'static str> {
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn world<T: Telling, const PARTED: bool>(
+pub fn world<T: TelemetryField, const PARTED: bool>(
     scenario: &Scenario,
     sharding: Sharding,
 ) -> Result<(OverlayWorld<T, PARTED>, SharedManager), ParameterError> {
@@ -151,7 +151,7 @@ pub fn world<T: Telling, const PARTED: bool>(
     Ok((world, manager))
 }
 
-fn peer<T: Telling>(
+fn peer<T: TelemetryField>(
     overlay: &Overlay,
     seed: u64,
     node: u32,

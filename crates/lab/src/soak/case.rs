@@ -97,6 +97,9 @@ pub struct Case {
     pub troubles: Vec<(Time, Trouble)>,
     /// From here on nothing happens from outside any more.
     pub calm: Time,
+    /// A bug that is planted.
+    #[cfg(test)]
+    pub(super) sabotage: Option<super::sabotage::Sabotage>,
 }
 
 impl Case {
@@ -148,6 +151,8 @@ impl Case {
             lingers: false,
             troubles: Vec::new(),
             calm: Time::ZERO,
+            #[cfg(test)]
+            sabotage: None,
         };
         case.draw_receiver(&mut Rng::stream(seed, "soak/receiver"));
         case.draw_disks(&mut Rng::stream(seed, "soak/disk"));

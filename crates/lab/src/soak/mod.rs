@@ -18,6 +18,8 @@ pub mod liar;
 pub mod network;
 pub mod node;
 pub mod runner;
+#[cfg(test)]
+mod sabotage;
 pub mod store;
 pub mod streams;
 pub mod transfer;

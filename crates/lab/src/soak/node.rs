@@ -10,6 +10,8 @@ use anabranch_proto::transfer::{FileDone, FileJob};
 use anabranch_proto::wire::OwnedDatagram;
 
 use super::liar::Liar;
+#[cfg(test)]
+use super::sabotage;
 
 /// A machine of a soak.
 #[derive(Debug)]
@@ -18,6 +20,9 @@ pub enum Node {
     Peer(Box<Peer>),
     /// A relay that lies.
     Liar(Box<Liar>),
+    /// A peer with a bug that is planted.
+    #[cfg(test)]
+    Sabotaged(Box<Peer>, super::sabotage::Sabotage),
 }
 
 impl Node {
@@ -26,6 +31,8 @@ impl Node {
         match self {
             Node::Peer(peer) => Some(peer),
             Node::Liar(_) => None,
+            #[cfg(test)]
+            Node::Sabotaged(peer, _) => Some(peer),
         }
     }
 
@@ -34,6 +41,8 @@ impl Node {
         match self {
             Node::Peer(peer) => Some(peer),
             Node::Liar(_) => None,
+            #[cfg(test)]
+            Node::Sabotaged(peer, _) => Some(peer),
         }
     }
 }
@@ -76,6 +85,10 @@ impl Machine for Node {
         match self {
             Node::Peer(peer) => peer.on_message(now, arrival, datagram, &mut Through(out)),
             Node::Liar(liar) => liar.on_message(now, arrival, datagram, &mut Through(out)),
+            #[cfg(test)]
+            Node::Sabotaged(peer, bug) => {
+                sabotage::on_message(*bug, peer, now, arrival, datagram, &mut Through(out));
+            }
         }
     }
 
@@ -83,11 +96,13 @@ impl Machine for Node {
         match self {
             Node::Peer(peer) => peer.on_timer(now, &mut Through(out)),
             Node::Liar(liar) => liar.on_timer(now, &mut Through(out)),
+            #[cfg(test)]
+            Node::Sabotaged(peer, bug) => sabotage::on_timer(*bug, peer, now, &mut Through(out)),
         }
     }
 
     fn on_done(&mut self, now: Time, done: FileDone, out: &mut impl Out<Node>) {
-        if let Node::Peer(peer) = self {
+        if let Some(peer) = self.peer_mut() {
             peer.on_done(now, done, &mut Through(out));
         }
     }
@@ -96,6 +111,8 @@ impl Machine for Node {
         match self {
             Node::Peer(peer) => peer.timer(now),
             Node::Liar(liar) => liar.timer(),
+            #[cfg(test)]
+            Node::Sabotaged(peer, bug) => sabotage::timer(*bug, peer, now),
         }
     }
 }

@@ -95,7 +95,7 @@ pub struct Soaked {
 }
 
 impl Soaked {
-    fn add(&mut self, ran: Ran) {
+    pub(super) fn add(&mut self, ran: Ran) {
         let hours = |span: Duration| span.as_secs_f64() / 3600.0;
         self.cases += 1;
         *self.fabrics.entry(ran.fabric).or_default() += 1;

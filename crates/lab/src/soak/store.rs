@@ -9,6 +9,9 @@ use anabranch_proto::message::Offer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, Partial, PartialId, Source, Store, StoreError};
 
+#[cfg(test)]
+use super::{invariants::Invariant, sabotage::Sabotage};
+
 /// A published file.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -99,19 +102,37 @@ pub struct MemoryStore {
     shelf: Shelf,
     /// The bytes of unpublished files that fit.
     room: u64,
+    #[cfg(test)]
+    sabotage: Option<Sabotage>,
 }
 
 impl MemoryStore {
     /// Files go to `shelf`, which has room for `room` bytes of unpublished ones.
     pub fn new(shelf: Shelf, room: u64) -> MemoryStore {
-        MemoryStore { shelf, room }
+        MemoryStore {
+            shelf,
+            room,
+            #[cfg(test)]
+            sabotage: None,
+        }
+    }
+
+    /// The same with a bug.
+    #[cfg(test)]
+    pub fn sabotaged(self, sabotage: Option<Sabotage>) -> MemoryStore {
+        MemoryStore { sabotage, ..self }
     }
 }
 
 impl Clone for MemoryStore {
     fn clone(&self) -> MemoryStore {
         let disk = self.shelf.disk().clone();
-        MemoryStore { shelf: Shelf(Arc::new(Mutex::new(disk))), room: self.room }
+        MemoryStore {
+            shelf: Shelf(Arc::new(Mutex::new(disk))),
+            room: self.room,
+            #[cfg(test)]
+            sabotage: self.sabotage,
+        }
     }
 }
 
@@ -165,6 +186,17 @@ impl Store for MemoryStore {
     fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
         let disk = &mut *self.shelf.disk();
         let Arriving { bytes, .. } = disk.arriving.remove(&session).ok_or_else(unknown)?;
+        #[cfg(test)]
+        let bytes = match self.sabotage {
+            // It is damaged after it was checked.
+            Some(Invariant::Whole) => bytes.into_iter().map(|byte| byte ^ 1).collect(),
+            // It is forgotten on the disk.
+            Some(Invariant::Memory) => {
+                disk.arriving.insert(session, Arriving::default());
+                bytes
+            }
+            _ => bytes,
+        };
         let names =
             std::iter::once(offer.name.to_string()).chain((1..).map(|number| format!("{}.{number}", offer.name)));
         let mut free = names.filter(|name| !disk.published.contains_key(name));

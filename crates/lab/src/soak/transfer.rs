@@ -12,6 +12,8 @@ use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
+#[cfg(test)]
+use anabranch_control::units::Rate;
 use anabranch_proto::courier::Courier;
 use anabranch_proto::message::{FileName, Offer};
 use anabranch_proto::path_sender::{MAX_REMEMBERED, PathSender, SenderConfig};
@@ -28,6 +30,8 @@ use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 use serde::Serialize;
 
 use super::batches::words_of;
+#[cfg(test)]
+use super::case::RelayLimit;
 use super::case::{Case, Trouble};
 use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
@@ -73,12 +77,19 @@ pub enum Ending {
 impl Ending {
     fn of(error: &TransferError) -> Ending {
         match error {
-            TransferError::NoAnswer(_) | TransferError::BlackHole => Ending::NoAnswer,
+            TransferError::NoAnswer(_)
+            | TransferError::BlackHole
+            | TransferError::NobodyAnswers(_)
+            | TransferError::Connection(_) => Ending::NoAnswer,
             TransferError::Refused(_) => Ending::Refused,
             TransferError::Failed(_)
             | TransferError::Malformed(_)
             | TransferError::Store(_)
-            | TransferError::WrongHash => Ending::Failed,
+            | TransferError::WrongHash
+            | TransferError::Stranger { .. }
+            | TransferError::NobodysKey
+            | TransferError::Socket { .. }
+            | TransferError::Tls(_) => Ending::Failed,
             TransferError::Unreadable(_) => Ending::Unreadable,
             TransferError::Cancelled => Ending::Cancelled,
         }
@@ -222,7 +233,10 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let identity = Identity::generate();
         let shelf = Shelf::default();
         let source = MemorySource::new(Arc::clone(&file), case.source);
-        let disks = Disks::new(MemoryStore::new(shelf.clone(), case.room), source, case.disks, case.seed);
+        let store = MemoryStore::new(shelf.clone(), case.room);
+        #[cfg(test)]
+        let store = store.sabotaged(case.sabotage);
+        let disks = Disks::new(store, source, case.disks, case.seed);
         let mut transfer = Transfer {
             case,
             world: World::new(fabric, OnTheWire, watch, disks),
@@ -261,6 +275,13 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             return Node::Peer(Box::new(Peer::new(RelayNode::end(), Some(receiver), None)));
         }
         let limit = case.relays[node.index()];
+        #[cfg(test)]
+        let limit = match case.sabotage {
+            Some(Invariant::Limit) => {
+                RelayLimit { rate: Rate::from_bytes_per_sec_f64(limit.rate.bytes_per_sec() * 2.0), ..limit }
+            }
+            _ => limit,
+        };
         let peer = Peer::new(RelayNode::new(limit.model, limit.rate), None, None);
         match case.lies[node.index()] {
             None => Node::Peer(Box::new(peer)),
@@ -293,7 +314,12 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let sender = FileSender::new(now, courier, to, key, self.offer.clone());
         self.counted.transfers += 1;
         self.started = now;
-        Node::Peer(Box::new(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))))))
+        let peer = Box::new(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))));
+        #[cfg(test)]
+        if let Some(bug) = case.sabotage {
+            return Node::Sabotaged(peer, bug);
+        }
+        Node::Peer(peer)
     }
 
     /// Whether it was run to its end.

@@ -3,6 +3,7 @@
 mod access;
 mod block_window;
 mod cubic_dumbbell;
+mod flow_ends;
 mod flow_policy;
 mod flow_world;
 mod overlay;

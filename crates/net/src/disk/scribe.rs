@@ -133,6 +133,7 @@ pub struct Scribe(OnceLock<Sender<Arc<Coming>>>);
 impl Scribe {
     /// Writes a journal of `coming` soon.
     pub fn write(&self, coming: Arc<Coming>) {
+        // A file is in this channel once at most (`is_queued`), and who receives bounds the files that arrive.
         let due = self.0.get_or_init(|| {
             let (due, queue) = channel::<Arc<Coming>>();
             thread::spawn(move || {

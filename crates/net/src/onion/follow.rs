@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +17,7 @@ use anabranch_onion::directory::document::MOST_DOCUMENT;
 use anabranch_onion::directory::message::Refusal;
 use anabranch_onion::directory::{Document, Message, Remembered, SignedDescriptor, UnixTime, View, ViewError};
 use futures_util::future::join_all;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -34,6 +34,9 @@ const LONGEST_LOOK: StdDuration = StdDuration::from_secs(20);
 
 /// Bytes of an answer beyond a document's.
 const AROUND: usize = 64;
+
+/// What was found and nobody has taken yet, at most: until somebody does, nobody is asked any more.
+const MOST_FOUND: usize = 64;
 
 /// What is found.
 #[derive(Debug)]
@@ -94,7 +97,7 @@ impl Follower {
     pub fn start(following: Following) -> io::Result<Follower> {
         let trust = following.network.authorities.trust().map_err(io::Error::other)?;
         let view = View::new(trust, following.remembered);
-        let (sender, found) = channel();
+        let (sender, found) = channel(MOST_FOUND);
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("directory".into()).spawn(move || {
@@ -183,8 +186,8 @@ pub fn wall() -> UnixTime {
 
 impl Followed {
     /// False if nobody is there who wants to know.
-    fn tell(&self, found: Found) -> bool {
-        let is_heard = self.sender.send(found).is_ok();
+    async fn tell(&self, found: Found) -> bool {
+        let is_heard = self.sender.send(found).await.is_ok();
         (self.following.wake)();
         is_heard
     }
@@ -228,7 +231,7 @@ impl Followed {
                 Ok(_) => continue,
                 Err(why) => Found::NoAnswer(why),
             };
-            if !self.tell(found) {
+            if !self.tell(found).await {
                 return false;
             }
         }
@@ -254,18 +257,21 @@ impl Followed {
         let signed = match answer {
             Ok(Some(Message::Document(signed))) => signed,
             Ok(_) => return true,
-            Err(why) => return self.tell(Found::NoAnswer(why)),
+            Err(why) => return self.tell(Found::NoAnswer(why)).await,
         };
         match self.view.accept(&signed.encode(), wall()) {
             Ok(true) => {}
             Ok(false) => return true,
-            Err(why) => return self.tell(Found::Disbelieved(why)),
+            Err(why) => return self.tell(Found::Disbelieved(why)).await,
         }
         if let Err(why) = (self.following.keep)(&self.view.remembered()) {
-            self.tell(Found::NotKept(why));
+            self.tell(Found::NotKept(why)).await;
             return false;
         }
         let document = self.view.document(wall()).map(|document| Box::new(document.clone()));
-        document.map_or(true, |document| self.tell(Found::Document(document)))
+        match document {
+            Ok(document) => self.tell(Found::Document(document)).await,
+            Err(_) => true,
+        }
     }
 }

@@ -66,7 +66,7 @@ struct Plug {
     /// Pieces that the socket has not taken.
     unwritten: usize,
     /// Whether the stream's end was told.
-    has_told_end: bool,
+    has_reported_end: bool,
 }
 
 /// The streams of one session, each with its socket.
@@ -87,7 +87,7 @@ impl Streams {
             has_ended: false,
             is_finished: false,
             unwritten: 0,
-            has_told_end: false,
+            has_reported_end: false,
         };
         self.by_connection.insert(connection, stream);
         self.plugs.insert(stream, plug);
@@ -188,7 +188,7 @@ impl Streams {
     /// From the stream to the socket.
     fn pull(&mut self, end: &mut impl End, stream: StreamId) {
         let Some(plug) = self.plugs.get_mut(&stream) else { return };
-        while plug.is_accepted && plug.unwritten < MOST_UNWRITTEN && !plug.has_told_end {
+        while plug.is_accepted && plug.unwritten < MOST_UNWRITTEN && !plug.has_reported_end {
             let mut piece = vec![0; PIECE];
             let mut length = 0;
             let outcome = loop {
@@ -208,7 +208,7 @@ impl Streams {
             }
             match outcome {
                 Ok(ReadOutcome::End) => {
-                    plug.has_told_end = true;
+                    plug.has_reported_end = true;
                     tell(plug, ToTask::Finish);
                     self.part_if_over(stream);
                     return;
@@ -222,7 +222,7 @@ impl Streams {
 
     /// Both directions are told their end: the task goes on by itself.
     fn part_if_over(&mut self, stream: StreamId) {
-        if self.plugs.get(&stream).is_some_and(|plug| plug.is_finished && plug.has_told_end) {
+        if self.plugs.get(&stream).is_some_and(|plug| plug.is_finished && plug.has_reported_end) {
             self.forget(stream);
         }
     }

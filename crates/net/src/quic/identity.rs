@@ -1,173 +1,146 @@
-//! Who a receiver is: a key made anew, in a certificate that nobody else has signed, known
-//! by the BLAKE3 hash of it. A sender that was told the hash reaches that receiver or nobody.
+//! Who the ends of a transfer are over QUIC: by the same keys as over relays, so that a user has one key,
+//! which `anabranch key` prints.
+//!
+//! Those keys are of Curve25519 (RFC 7748), for Noise's exchanges; TLS wants signatures. The curve of
+//! Ed25519 is the same in another form (RFC 7748, 4.1), and the same secret signs there, as
+//! XEdDSA has it (T. Perrin, "The XEdDSA and VXEdDSA signature schemes", revision 1, 2.3): of the two points with a key's
+//! coordinate u, the one with an even x is the Ed25519 key. Signatures are those of RFC 8032, with a prefix for
+//! their nonces that only the secret gives.
 
 use std::fmt;
-use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use anabranch_proto::key_text;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
+use anabranch_proto::session::PeerKey;
+use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
+use curve25519_dalek::montgomery::MontgomeryPoint;
+use curve25519_dalek::scalar::{Scalar, clamp_integer};
+use ed25519_dalek::VerifyingKey;
+use ed25519_dalek::hazmat::{ExpandedSecretKey, raw_sign};
+use rustls::pki_types::CertificateDer;
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{SignatureAlgorithm, SignatureScheme};
+use sha2::Sha512;
 
-/// The name in a certificate: none is looked at.
-pub const NAME: &str = "anabranch";
+pub use crate::tls::Shown;
+use crate::tls::{self, Clients};
+pub use anabranch_proto::seal::{Identity, PublicKey};
 
-/// The hash of a receiver's certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
-        Fingerprint(*blake3::hash(certificate).as_bytes())
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        key_text::write(&self.0, f)
-    }
-}
-
-impl FromStr for Fingerprint {
-    type Err = String;
-
-    /// Reads the 64 hexadecimal digits that a receiver prints.
-    fn from_str(text: &str) -> Result<Fingerprint, String> {
-        key_text::parse(text).map(Fingerprint)
-    }
-}
+/// What the nonces of signatures are made for (BLAKE3's key derivation).
+const NONCES: &str = "anabranch 2026-11-26 Ed25519 signatures by a Curve25519 key: the prefix of nonces";
 
 /// Whom a sender takes for its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Who has this fingerprint.
-    Only(Fingerprint),
+    /// Who proves to hold the secret of this key.
+    Only(PublicKey),
     /// Whoever answers.
     Anybody,
 }
 
-/// A receiver's certificate and its key.
-#[derive(Debug)]
-pub struct Identity {
-    certificate: CertificateDer<'static>,
-    key: PrivatePkcs8KeyDer<'static>,
-}
-
-impl Identity {
-    /// A new one.
-    ///
-    /// # Errors
-    ///
-    /// When the system gives no random numbers.
-    pub fn generate() -> Result<Identity, rcgen::Error> {
-        let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        Ok(Identity { certificate: made.cert.der().clone(), key })
-    }
-
-    /// What it is known by.
-    pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.certificate)
-    }
-
-    /// TLS 1.3 as this receiver, for connections that speak `protocol`.
-    ///
-    /// # Errors
-    ///
-    /// When TLS cannot use the key.
-    pub fn tls(&self, protocol: &[u8]) -> Result<rustls::ServerConfig, rustls::Error> {
-        let builder = rustls::ServerConfig::builder_with_provider(provider());
-        let mut config = builder
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key().into())?;
-        config.alpn_protocols = vec![protocol.to_vec()];
-        Ok(config)
+impl Trust {
+    /// The name under which TLS asks for the receiver; none if the key is no point of the curve, and so nobody's.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Trust::Only(key) => Some(tls::server_name(Some(&signing_key(key)?))),
+            Trust::Anybody => Some(tls::server_name(None)),
+        }
     }
 }
 
-/// Who answered, once somebody has.
-#[derive(Clone, Debug, Default)]
-pub struct Answered(Arc<Mutex<Option<Fingerprint>>>);
-
-impl Answered {
-    /// Their fingerprint.
-    pub fn fingerprint(&self) -> Option<Fingerprint> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The key in TLS of the holder of `key`; none if that is no point of the curve, or one of small order.
+fn signing_key(key: &PublicKey) -> Option<PeerKey> {
+    let point = MontgomeryPoint(key.0).to_edwards(0)?;
+    (!point.is_small_order()).then(|| PeerKey(point.compress().0))
 }
 
-/// TLS 1.3 to a receiver that `trust` accepts; says who answered.
+/// Whose key in TLS this is.
+fn public_key(key: PeerKey) -> Option<PublicKey> {
+    let point = CompressedEdwardsY(key.0).decompress()?;
+    // A signature under a point of small order proves nothing.
+    (!point.is_small_order()).then(|| PublicKey(point.to_montgomery().0))
+}
+
+/// The key that the other end of a connection has proved to hold, of what the QUIC library says of that end.
+pub fn shown_by(peer: Option<Box<dyn std::any::Any>>) -> Option<PublicKey> {
+    let shown = peer?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    public_key(tls::key_of(shown.first()?)?)
+}
+
+/// The key of who has answered.
+pub fn answered(shown: &Shown) -> Option<PublicKey> {
+    shown.key().and_then(public_key)
+}
+
+/// TLS 1.3 as `identity` where others begin, speaking `protocol`. Who begins may show a key.
 ///
 /// # Errors
 ///
 /// When TLS cannot be set up on this machine.
-pub fn tls_to(trust: Trust, protocol: &[u8]) -> Result<(rustls::ClientConfig, Answered), rustls::Error> {
-    let answered = Answered::default();
-    let verifier = Verifier { trust, answered: answered.clone(), provider: provider() };
-    let mut config = rustls::ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![protocol.to_vec()];
-    Ok((config, answered))
+pub fn server_tls(identity: &Identity, protocol: &[u8]) -> Result<rustls::ServerConfig, rustls::Error> {
+    tls::server(certified(identity), Clients::Any, protocol)
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+/// TLS 1.3 where this end begins, as `own` or as nobody, speaking `protocol`; says who has answered.
+/// The receiver is asked for by [`Trust::name`].
+///
+/// # Errors
+///
+/// When TLS cannot be set up on this machine.
+pub fn client_tls(own: Option<&Identity>, protocol: &[u8]) -> Result<(rustls::ClientConfig, Shown), rustls::Error> {
+    tls::client(own.map(certified), protocol)
 }
 
-/// Compares fingerprints. That the other side holds the certificate's key is TLS's to check.
-#[derive(Debug)]
-struct Verifier {
-    trust: Trust,
-    answered: Answered,
-    provider: Arc<CryptoProvider>,
+fn certified(identity: &Identity) -> Arc<CertifiedKey> {
+    let key = Arc::new(Key::of(identity));
+    tls::certified(&PeerKey(key.public.to_bytes()), Arc::new(SharedKey(key)))
 }
 
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let fingerprint = Fingerprint::of(end_entity);
-        *self.answered.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
-        match self.trust {
-            Trust::Only(expected) if expected != fingerprint => {
-                Err(CertificateError::ApplicationVerificationFailure.into())
-            }
-            Trust::Only(_) | Trust::Anybody => Ok(ServerCertVerified::assertion()),
-        }
+/// A Curve25519 key that signs.
+struct Key {
+    secret: ExpandedSecretKey,
+    public: VerifyingKey,
+}
+
+impl Key {
+    fn of(identity: &Identity) -> Key {
+        let scalar = Scalar::from_bytes_mod_order(clamp_integer(*identity.secret()));
+        let point = EdwardsPoint::mul_base(&scalar);
+        // The point with an even x: the other one's secret is the negative of this one's.
+        let is_odd = point.compress().0[31] >> 7 == 1;
+        let (scalar, point) = if is_odd { (-scalar, -point) } else { (scalar, point) };
+        let hash_prefix = blake3::derive_key(NONCES, identity.secret());
+        Key { secret: ExpandedSecretKey { scalar, hash_prefix }, public: VerifyingKey::from(point) }
+    }
+}
+
+#[derive(Clone)]
+struct SharedKey(Arc<Key>);
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The secret is never shown.
+        f.debug_tuple("SharedKey").field(&self.0.public).finish()
+    }
+}
+
+impl SigningKey for SharedKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let signer = || Box::new(self.clone()) as Box<dyn Signer>;
+        offered.contains(&SignatureScheme::ED25519).then(signer)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("QUIC speaks TLS 1.3".into()))
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ED25519
+    }
+}
+
+impl Signer for SharedKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        Ok(raw_sign::<Sha512>(&self.0.secret, message, &self.0.public).to_bytes().to_vec())
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::ED25519
     }
 }
 
@@ -176,13 +149,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_read_as_it_is_printed() {
-        let one = Identity::generate().unwrap().fingerprint();
-        assert_eq!(one.to_string().parse(), Ok(one));
-        assert_eq!(one.to_string().to_uppercase().parse(), Ok(one));
-        assert_ne!(Identity::generate().unwrap().fingerprint(), one);
-        for wrong in ["", "12", &"g".repeat(64), &"é".repeat(32)] {
-            assert!(wrong.parse::<Fingerprint>().is_err(), "{wrong}");
+    fn a_key_has_one_form_on_each_curve_and_signs_for_both() {
+        for _ in 0..50 {
+            let identity = Identity::generate();
+            let key = Key::of(&identity);
+            let shown = PeerKey(key.public.to_bytes());
+            assert_eq!(signing_key(&identity.public()), Some(shown), "who asks for it finds it");
+            assert_eq!(public_key(shown), Some(identity.public()), "who sees it knows whose it is");
+            let signer = SharedKey(Arc::new(key)).choose_scheme(&[SignatureScheme::ED25519]).unwrap();
+            let signature = signer.sign(b"proof").unwrap();
+            let public = ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, shown.0);
+            assert!(public.verify(b"proof", &signature).is_ok(), "another library takes the signature");
+            assert!(public.verify(b"prove", &signature).is_err());
         }
+    }
+
+    #[test]
+    fn what_is_no_point_or_a_small_one_is_nobodys_key() {
+        // u = 2 is on the twist, u = 0 has order 2.
+        for first in [2, 0] {
+            let mut key = [0; 32];
+            key[0] = first;
+            assert_eq!((signing_key(&PublicKey(key)), Trust::Only(PublicKey(key)).name()), (None, None));
+        }
+        // y = 1 is the neutral element, y = 0 has order 4.
+        for first in [1, 0] {
+            let mut small = [0; 32];
+            small[0] = first;
+            assert_eq!(public_key(PeerKey(small)), None);
+        }
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let identity = Identity::from_secret([0xab; 32]);
+        assert!(!format!("{:?}", SharedKey(Arc::new(Key::of(&identity)))).contains("abab"));
     }
 }

@@ -6,10 +6,11 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use anabranch_proto::seal::{Identity, PublicKey};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{Connection, Endpoint, EndpointConfig, PathId, RecvStream, SendStream, TransportConfig, VarInt};
 
-use super::identity::{self, Fingerprint, Identity, Trust};
+use super::identity::{self, Trust};
 use super::{Factory, Flow, flow_of_noq};
 use crate::udp;
 
@@ -54,10 +55,12 @@ pub struct StreamSender {
     endpoint: Endpoint,
     config: noq::ClientConfig,
     to: SocketAddr,
+    /// What TLS asks for there.
+    name: String,
 }
 
 impl StreamSender {
-    /// From `socket` to who has this fingerprint at `to`, in packets of up to `packet` bytes
+    /// From `socket` to who has `key` at `to`, in packets of up to `packet` bytes
     /// of UDP, under `factory`'s controllers. To be called within a tokio runtime.
     ///
     /// # Errors
@@ -66,16 +69,17 @@ impl StreamSender {
     pub fn new(
         socket: UdpSocket,
         to: SocketAddr,
-        fingerprint: Fingerprint,
+        key: PublicKey,
         factory: Arc<Factory>,
         packet: u16,
     ) -> io::Result<StreamSender> {
-        let (tls, _) = identity::tls_to(Trust::Only(fingerprint), PROTOCOL).map_err(io::Error::other)?;
+        let name = Trust::Only(key).name().ok_or_else(|| io::Error::other("nobody can have this key"))?;
+        let (tls, _) = identity::client_tls(None, PROTOCOL).map_err(io::Error::other)?;
         let mut config = noq::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(io::Error::other)?));
         let mut transport = transport(packet);
         transport.congestion_controller_factory(factory);
         config.transport_config(Arc::new(transport));
-        Ok(StreamSender { endpoint: endpoint(socket, None, packet)?, config, to })
+        Ok(StreamSender { endpoint: endpoint(socket, None, packet)?, config, to, name })
     }
 
     /// Begins a connection: returns when the handshake is over.
@@ -84,7 +88,7 @@ impl StreamSender {
     ///
     /// When nobody answers, or somebody else.
     pub async fn connect(&self) -> Result<OutStream, StreamError> {
-        let connecting = self.endpoint.connect_with(self.config.clone(), self.to, identity::NAME);
+        let connecting = self.endpoint.connect_with(self.config.clone(), self.to, &self.name);
         let connection = connecting.map_err(StreamError::of)?.await.map_err(StreamError::of)?;
         let stream = connection.open_uni().await.map_err(StreamError::of)?;
         Ok(OutStream { connection, stream })
@@ -156,7 +160,7 @@ impl StreamReceiver {
     ///
     /// When the socket or TLS does not work.
     pub fn new(socket: UdpSocket, identity: &Identity, packet: u16) -> io::Result<StreamReceiver> {
-        let tls = identity.tls(PROTOCOL).map_err(io::Error::other)?;
+        let tls = identity::server_tls(identity, PROTOCOL).map_err(io::Error::other)?;
         let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
         let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
         config.transport_config(Arc::new(transport(packet)));
@@ -219,12 +223,12 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let identity = Identity::generate().unwrap();
+            let identity = Identity::generate();
             let listening = socket();
             let to = listening.local_addr().unwrap();
             let receiver = StreamReceiver::new(listening, &identity, 1472).unwrap();
             let factory = Arc::new(controller("copa").unwrap());
-            let sender = StreamSender::new(socket(), to, identity.fingerprint(), factory, 1472).unwrap();
+            let sender = StreamSender::new(socket(), to, identity.public(), factory, 1472).unwrap();
             let data: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
             let receives = async {
                 let mut stream = receiver.accept().await.unwrap().unwrap();
@@ -260,8 +264,8 @@ mod tests {
             let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let listening = socket();
             let to = listening.local_addr().unwrap();
-            let receiver = StreamReceiver::new(listening, &Identity::generate().unwrap(), 1472).unwrap();
-            let expected = Identity::generate().unwrap().fingerprint();
+            let receiver = StreamReceiver::new(listening, &Identity::generate(), 1472).unwrap();
+            let expected = Identity::generate().public();
             let factory = Arc::new(controller("reno").unwrap());
             let sender = StreamSender::new(socket(), to, expected, factory, 1472).unwrap();
             let (accepted, connected) = tokio::join!(receiver.accept(), sender.connect());

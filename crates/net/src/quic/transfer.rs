@@ -12,8 +12,8 @@
 //! noq carries it, for there a controller's rate holds. Any QUIC library can answer.
 //!
 //! What has come of a file is kept when its connection is lost or the receiver dies, for whoever offers
-//! the same file again: by its name, its length and the hash of all of it, as over relays from senders
-//! without a key. The hash of the whole file decides in the end. Who closes the connection wants nothing
+//! the same file again: by its name, its length, the hash of all of it and, where its sender has shown one,
+//! its key, as over relays. The hash of the whole file decides in the end. Who closes the connection wants nothing
 //! to be kept.
 //!
 //! Who has not shown that it hears what is sent to its address is told to come again (a Retry packet;
@@ -22,13 +22,11 @@
 
 mod arriving;
 mod claim;
-mod event;
 mod receiving;
 mod sending;
 mod shared;
 mod throttle;
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -38,13 +36,11 @@ use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::TransferError;
 use noq::{ConnectionError, RecvStream, SendStream, VarInt};
 
-pub use self::event::Event;
 pub use self::receiving::Receiver;
 pub use self::sending::{Done, Sender};
-use super::identity;
 
 /// What both sides say that they speak.
-pub const PROTOCOL: &[u8] = b"anabranch-file/2";
+pub const PROTOCOL: &[u8] = b"anabranch-file/3";
 
 /// What is read from a file, or written to one, at once.
 const PIECE: u16 = 1 << 15;
@@ -67,59 +63,18 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// How a connection that was given up says so.
 const GIVEN_UP: VarInt = VarInt::from_u32(1);
 
-/// Why a file was not transferred over QUIC.
-#[derive(Debug, thiserror::Error)]
-pub enum QuicError {
-    /// For a reason that does not come of QUIC.
-    #[error(transparent)]
-    Transfer(#[from] TransferError),
-    /// There is no socket.
-    #[error("cannot use {address}: {why}")]
-    Socket {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        why: std::io::Error,
-    },
-    /// Somebody else answered.
-    #[error(
-        "the receiver at {to} has the fingerprint {answered}, not the expected one: check what it printed, it is \
-         another one after each start; if it did print the expected one, somebody else answers in its place"
-    )]
-    Stranger {
-        /// Where.
-        to: SocketAddr,
-        /// Their fingerprint.
-        answered: identity::Fingerprint,
-    },
-    /// Nobody answers.
-    #[error("nobody answers at {0}: is the receiver running, and does UDP pass on the way?")]
-    NobodyAnswers(SocketAddr),
-    /// The connection is over.
-    #[error("the connection was lost: {0}")]
-    Connection(String),
-    /// TLS does not work here.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
-}
-
-macro_rules! lost_connection {
-    ($($error:ty),*) => {$(
-        impl From<$error> for QuicError {
-            fn from(error: $error) -> QuicError {
-                QuicError::Connection(printable(&reason(&error)))
-            }
-        }
-    )*};
-}
-/// What has ended the connection, where `error` says no more than that it was lost.
-fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+/// A connection that is over, by an error of noq's.
+fn lost(error: impl std::error::Error + 'static) -> TransferError {
+    // What has ended the connection, where the error says no more than that it was lost.
     let of = |error: &&(dyn std::error::Error + 'static)| error.is::<ConnectionError>();
-    let found = std::iter::successors(Some(error), |error| error.source()).find(of);
-    found.unwrap_or(error).to_string()
+    let found =
+        std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source()).find(of);
+    TransferError::Connection(printable(&found.map_or_else(|| error.to_string(), ToString::to_string)))
 }
 
-lost_connection!(ConnectionError, noq::ReadError, noq::ReadExactError, noq::WriteError, noq::ClosedStream);
+fn no_tls(error: impl std::fmt::Display) -> TransferError {
+    TransferError::Tls(error.to_string())
+}
 
 /// How far a transfer is, for who looks from outside.
 #[derive(Debug, Default)]
@@ -132,20 +87,20 @@ pub struct Progress {
     pub total: AtomicU64,
 }
 
-async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), QuicError> {
+async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), TransferError> {
     let mut message = Vec::new();
     Report { proof: 0, code, text }.encode(&mut message);
     write_message(to, &message).await
 }
 
 /// The report that comes next, which must be one of `expected`, and its text.
-async fn expect(from: &mut RecvStream, expected: &[Code]) -> Result<(Code, String), QuicError> {
+async fn expect(from: &mut RecvStream, expected: &[Code]) -> Result<(Code, String), TransferError> {
     let message = read_message(from).await?;
     let report = Report::decode(&message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
     if expected.contains(&report.code) {
         return Ok((report.code, printable(report.text)));
     }
-    Err(TransferError::reported(&report).unwrap_or(TransferError::Malformed("a report out of turn")).into())
+    Err(TransferError::reported(&report).unwrap_or(TransferError::Malformed("a report out of turn")))
 }
 
 /// The bytes of `offer`'s file that are in none of `blocks`, which are in order, in ranges.
@@ -166,30 +121,30 @@ pub(crate) fn bytes_of(ranges: &[Range<u64>]) -> u64 {
 }
 
 /// The offer with which a stream begins, and where in the stream it ends.
-async fn read_offer(from: &mut RecvStream) -> Result<(Offer, u64), QuicError> {
+async fn read_offer(from: &mut RecvStream) -> Result<(Offer, u64), TransferError> {
     let message = read_message(from).await?;
     match Message::decode(&message) {
         Ok((_, Message::Offer(offer))) => Ok((offer, 2 + message.len() as u64)),
-        _ => Err(TransferError::Malformed("something other than an offer").into()),
+        _ => Err(TransferError::Malformed("something other than an offer")),
     }
 }
 
-async fn write_message(to: &mut SendStream, message: &[u8]) -> Result<(), QuicError> {
+async fn write_message(to: &mut SendStream, message: &[u8]) -> Result<(), TransferError> {
     let length = u16::try_from(message.len()).expect("names and texts are cut to a few hundred bytes");
-    to.write_all(&length.to_be_bytes()).await?;
-    to.write_all(message).await?;
+    to.write_all(&length.to_be_bytes()).await.map_err(lost)?;
+    to.write_all(message).await.map_err(lost)?;
     Ok(())
 }
 
-async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, QuicError> {
+async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, TransferError> {
     let mut length = [0; 2];
-    from.read_exact(&mut length).await?;
+    from.read_exact(&mut length).await.map_err(lost)?;
     let length = u16::from_be_bytes(length);
     if length > LONGEST_MESSAGE {
-        return Err(TransferError::Malformed("a message that is too long").into());
+        return Err(TransferError::Malformed("a message that is too long"));
     }
     let mut message = vec![0; usize::from(length)];
-    from.read_exact(&mut message).await?;
+    from.read_exact(&mut message).await.map_err(lost)?;
     Ok(message)
 }
 

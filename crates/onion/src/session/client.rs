@@ -154,7 +154,7 @@ pub struct Client {
     idle_since: Time,
     busy_since: Time,
     events: VecDeque<ClientEvent>,
-    has_told_end: bool,
+    has_reported_end: bool,
 }
 
 impl Client {
@@ -175,7 +175,7 @@ impl Client {
             idle_since: now,
             busy_since: now,
             events: VecDeque::new(),
-            has_told_end: false,
+            has_reported_end: false,
         }
     }
 
@@ -593,8 +593,8 @@ impl Client {
         if let Some(event) = self.link.streams.poll_event() {
             return Some(ClientEvent::Stream(event));
         }
-        let end = self.link.end.filter(|_| !self.has_told_end)?;
-        self.has_told_end = true;
+        let end = self.link.end.filter(|_| !self.has_reported_end)?;
+        self.has_reported_end = true;
         Some(ClientEvent::Ended(end))
     }
 

@@ -54,7 +54,7 @@ pub struct Exit {
     asked: u32,
     pacer: CellPacer,
     pace: Pace,
-    has_told_end: bool,
+    has_reported_end: bool,
 }
 
 impl Exit {
@@ -70,7 +70,7 @@ impl Exit {
             asked: 1,
             pacer: CellPacer::default(),
             pace: Pace::default(),
-            has_told_end: false,
+            has_reported_end: false,
         };
         // The payload is frames, as a cell's plain text is after its instant.
         let plain = [&0u64.to_be_bytes()[..], &payload].concat();
@@ -218,8 +218,8 @@ impl Exit {
         if let Some(event) = self.link.streams.poll_event() {
             return Some(ExitEvent::Stream(event));
         }
-        let end = self.link.end.filter(|_| !self.has_told_end)?;
-        self.has_told_end = true;
+        let end = self.link.end.filter(|_| !self.has_reported_end)?;
+        self.has_reported_end = true;
         Some(ExitEvent::Ended(end))
     }
 

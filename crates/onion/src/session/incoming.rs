@@ -28,7 +28,7 @@ pub struct Incoming {
     highest: u64,
     end: Option<u64>,
     /// Whether whoever reads knows of the end.
-    end_told: bool,
+    end_reported: bool,
     /// What the other end may send, as it was told.
     limit: u64,
 }
@@ -42,7 +42,7 @@ impl Default for Incoming {
             got: Assembly::default(),
             highest: 0,
             end: None,
-            end_told: false,
+            end_reported: false,
             limit: STREAM_WINDOW,
         }
     }
@@ -149,7 +149,7 @@ impl Incoming {
         out[split..count].copy_from_slice(&tail[..count - split]);
         self.buffer.drain(..count);
         self.read += count as u64;
-        self.end_told = count == 0 && self.end == Some(self.read);
+        self.end_reported = count == 0 && self.end == Some(self.read);
         if self.buffer.is_empty() && self.buffer.capacity() > 64 << 10 {
             self.buffer = VecDeque::new();
         }
@@ -158,7 +158,7 @@ impl Incoming {
 
     /// Whether all was read, and the end after it: whoever reads must learn of it before the stream is forgotten.
     pub fn is_over(&self) -> bool {
-        self.end_told
+        self.end_reported
     }
 
     /// Whether it is known how much there was.

@@ -6,9 +6,9 @@
 //! 4 senders --100 Mbit/s, 10 ms-- bottleneck, 10 ms, queue of 60 ms, loss -- 4 receivers
 //! ```
 //!
-//! The bound was set before the first comparison. A difference is beyond it only if its whole
-//! 99 % interval is: there are two dozen, and 95 % ones would miss by chance too often (set
-//! after a first quick run).
+//! The bound was set before the first comparison. A difference is within it or beyond it only if
+//! its whole 99 % interval is: there are two dozen, and 95 % ones would miss by chance too often
+//! (set after a first quick run).
 
 use anabranch_control::flow::registry;
 use anabranch_control::time::{Duration, Time};
@@ -182,9 +182,9 @@ impl Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The difference is within the bound.
+    /// The whole interval of the difference is within the bound.
     Holds,
-    /// It is beyond, but its interval is not.
+    /// It is on both sides of an end of it: more runs would tell.
     Unsettled,
     /// The whole interval is beyond.
     Differs,
@@ -301,12 +301,12 @@ fn difference(ours: &[f64], kernel: &[f64], confidence: f64) -> Option<(f64, f64
 }
 
 fn judge(share: f64, half: f64) -> Verdict {
-    if share.abs() <= BOUND {
+    if share.abs() + half <= BOUND {
         Verdict::Holds
-    } else if share.abs() - half <= BOUND {
-        Verdict::Unsettled
-    } else {
+    } else if share.abs() - half > BOUND {
         Verdict::Differs
+    } else {
+        Verdict::Unsettled
     }
 }
 
@@ -346,8 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_beyond_its_bound_only_if_its_whole_interval_is() {
-        assert_eq!(judge(-0.05, 0.2), Verdict::Holds);
+    fn a_difference_is_within_or_beyond_its_bound_only_if_its_whole_interval_is() {
+        assert_eq!(judge(-0.02, 0.029), Verdict::Holds);
+        assert_eq!(judge(-0.02, 0.031), Verdict::Unsettled);
+        assert_eq!(judge(0.0, 0.2), Verdict::Unsettled);
         assert_eq!(judge(0.08, 0.031), Verdict::Unsettled);
         assert_eq!(judge(-0.08, 0.029), Verdict::Differs);
     }

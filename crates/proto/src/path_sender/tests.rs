@@ -5,7 +5,7 @@ use anabranch_control::units::Rate;
 use proptest::prelude::*;
 
 use super::*;
-use crate::packet::{Telemetry, Telling};
+use crate::packet::{Telemetry, TelemetryField};
 use anabranch_control::rng::Rng;
 
 fn sender(controller: &str) -> PathSender {

@@ -86,7 +86,7 @@ struct Slice<A> {
     /// Until when what its feed was asked for is expected from it alone.
     begins_until: Time,
     /// Whether children know that it is silent.
-    is_told: bool,
+    is_reported: bool,
     /// Since when the parent says that it misses it itself.
     stalled_since: Option<Time>,
 }
@@ -130,7 +130,7 @@ impl<A: Copy> Feeds<A> {
             told: begin,
             received: [0; 2],
             begins_until: Time::ZERO,
-            is_told: false,
+            is_reported: false,
             stalled_since: None,
         };
         Feeds { slices: vec![slice; usize::from(slices)], heard: Vec::new() }
@@ -175,7 +175,7 @@ impl<A: Copy> Feeds<A> {
         slice.replace_session(now, &self.heard, |session| step(Step::Leave(parent.slice, session)));
         slice.feed = feed;
         (slice.alive, slice.tried) = (now + BEGINNING, 0);
-        (slice.is_told, slice.stalled_since) = (false, None);
+        (slice.is_reported, slice.stalled_since) = (false, None);
         slice.count_anew();
         step(match parent.parent {
             Some(contact) => Step::Ask(parent.slice, contact),
@@ -206,7 +206,7 @@ impl<A: Copy> Feeds<A> {
             state.last = state.last.max(id.after(1));
             state.count(id);
             (state.alive, state.tried) = (now, 0);
-            (state.is_told, state.stalled_since) = (false, None);
+            (state.is_reported, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
                 && left != from
             {
@@ -229,7 +229,7 @@ impl<A: Copy> Feeds<A> {
             if slices.contains(slice) && state.session == Some(from) {
                 let since = *state.stalled_since.get_or_insert(now);
                 if now < since + PATIENCE {
-                    (state.alive, state.is_told) = (state.alive.max(now), false);
+                    (state.alive, state.is_reported) = (state.alive.max(now), false);
                 }
             }
         }
@@ -310,8 +310,8 @@ impl<A: Copy> Feeds<A> {
             if state.feed == Feed::None || !is_behind {
                 continue;
             }
-            if now >= state.alive + SILENCE && !state.is_told {
-                state.is_told = true;
+            if now >= state.alive + SILENCE && !state.is_reported {
+                state.is_reported = true;
                 step(Step::TellChildren(slice));
             }
             let heard = state.session.and_then(|session| self.heard.get(session.index()));
@@ -425,7 +425,7 @@ impl<A: Copy> Slice<A> {
         (is_there, is_excused): (bool, bool),
         step: &mut impl FnMut(Step<A>),
     ) {
-        (self.alive, self.is_told, self.stalled_since) = (now + BEGINNING, false, None);
+        (self.alive, self.is_reported, self.stalled_since) = (now + BEGINNING, false, None);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
         let (number, backup) = backup.unzip();
         step(Step::Silent(SilentFeed {

@@ -4,7 +4,7 @@ mod admission;
 mod departures;
 mod distribution;
 mod survey;
-mod telling;
+mod views;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
-use self::telling::Telling;
+use self::views::OverlayViews;
 use super::answers::Answers;
 use super::beginning::Beginnings;
 use super::buffer::{Buffer, BufferConfig};
@@ -99,7 +99,7 @@ pub struct Server<A, C: Content> {
     exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
     enabler: Option<Enabler>,
-    telling: Box<Telling>,
+    views: Box<OverlayViews>,
     rng: Rng,
     next_tick: Time,
     next_review: Time,
@@ -135,7 +135,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             excluded: VecDeque::new(),
             answers: Box::default(),
             beginnings: Beginnings::default(),
-            telling: Box::default(),
+            views: Box::default(),
             rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
@@ -152,12 +152,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// What the server has sent by now: pages are told.
     pub fn set_load(&mut self, load: ServerLoad) {
-        self.telling.load = load;
+        self.views.load = load;
     }
 
     /// How all fare.
     pub fn overlay(&self, now: Time) -> OverlayView {
-        self.telling.view(now, &self.tracker, self.source.edge(), None)
+        self.views.view(now, &self.tracker, self.source.edge(), None)
     }
 
     /// Who watches, and the trees.
@@ -301,11 +301,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// Tells those who look at pages how all fare.
     fn tell_overlay(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        while let Some(client) = self.telling.next(now, self.tracker.upload()) {
+        while let Some(client) = self.views.next(now, self.tracker.upload()) {
             let Some(session) = self.peers.session_of(client) else { continue };
-            let view = self.telling.view(now, &self.tracker, self.source.edge(), Some(client));
+            let view = self.views.view(now, &self.tracker, self.source.edge(), Some(client));
             let message = Message::Overlay(Box::new(view));
-            self.telling.on_told(message.wire_length());
+            self.views.on_sent(message.wire_length());
             sessions.send(session, message);
         }
     }
@@ -362,7 +362,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                     exploration.on_ack(now, client, nonce, round_trip, self.tracker.explored_links());
                 }
             }
-            Message::WantOverlay => self.telling.on_asked(client),
+            Message::WantOverlay => self.views.on_asked(client),
             _ => {}
         }
     }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::around::StoreError;
 use super::phase::{PATIENCE, Phase};
 use crate::message::{Code, Report};
 use crate::printable::printable;
+use crate::seal::PublicKey;
 
 /// Why a file did not arrive.
 #[derive(Clone, Debug)]
@@ -31,6 +33,28 @@ pub enum TransferError {
     WrongHash,
     /// It was given up on this side.
     Cancelled,
+    /// Nobody answers at the receiver's address.
+    NobodyAnswers(SocketAddr),
+    /// Somebody else than the receiver answers there.
+    Stranger {
+        /// Where.
+        to: SocketAddr,
+        /// Their key.
+        answered: PublicKey,
+    },
+    /// The receiver's key is no point of the curve that has an owner.
+    NobodysKey,
+    /// The connection, where there is one, was lost.
+    Connection(String),
+    /// There is no socket.
+    Socket {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: Arc<io::Error>,
+    },
+    /// TLS does not work here.
+    Tls(String),
 }
 
 impl TransferError {
@@ -82,6 +106,20 @@ impl fmt::Display for TransferError {
                 f.write_str("the hash is wrong: the file has changed while it was sent, or was damaged")
             }
             TransferError::Cancelled => f.write_str("the transfer was given up"),
+            TransferError::NobodyAnswers(to) => {
+                write!(f, "nobody answers at {to}: is the receiver running, and does UDP pass on the way?")
+            }
+            TransferError::Stranger { to, answered } => write!(
+                f,
+                "the receiver at {to} has the public key {answered}, not the expected one: check what it printed; if \
+                 it did print the expected one, somebody else answers in its place"
+            ),
+            TransferError::NobodysKey => {
+                f.write_str("the receiver's key cannot be right, for nobody can have it: check what it printed")
+            }
+            TransferError::Connection(why) => write!(f, "the connection was lost: {why}"),
+            TransferError::Socket { address, why } => write!(f, "cannot use {address}: {why}"),
+            TransferError::Tls(why) => write!(f, "cannot set up TLS: {why}"),
         }
     }
 }

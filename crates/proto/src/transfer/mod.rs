@@ -35,6 +35,7 @@ mod partial;
 mod phase;
 mod reading;
 mod receiving;
+mod senders;
 mod sending;
 
 pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
@@ -47,4 +48,5 @@ pub use partial::{Owner, Partial, PartialId};
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver, origin_of};
+pub use senders::Senders;
 pub use sending::{FileSender, Transferred, block_size};

@@ -41,6 +41,11 @@ pub enum Owner {
 }
 
 impl Owner {
+    /// The sender that has proved to hold the secret of `key`, or that has shown none.
+    pub fn of(key: Option<PublicKey>) -> Owner {
+        key.map_or(Owner::Anybody, Owner::Key)
+    }
+
     /// The owner's kind in one byte, and its key, or zeros.
     pub fn encode(&self) -> (u8, [u8; 32]) {
         match self {

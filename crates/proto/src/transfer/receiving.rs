@@ -34,6 +34,7 @@ use super::jobs::FileJob;
 use super::limits::Limits;
 use super::partial::{Owner, Partial, PartialId};
 use super::phase::PATIENCE;
+use super::senders::Senders;
 use crate::hello::{COOKIE, Cookies, HELLO, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Answered, Identity, PublicKey, SealError, Session, SessionId};
@@ -49,8 +50,7 @@ const MAX_KEPT: usize = 256;
 pub struct Receiver {
     identity: Identity,
     limits: Limits,
-    /// Whose files it takes; none for anybody's.
-    allowed: Option<Vec<PublicKey>>,
+    senders: Senders,
     /// Its senders come by a code, each with a key that is good for once.
     is_by_code: bool,
     cookies: Cookies,
@@ -89,7 +89,7 @@ impl Receiver {
         Receiver {
             identity,
             limits,
-            allowed: None,
+            senders: Senders::Anybody,
             is_by_code: false,
             cookies: Cookies::default(),
             sessions: BTreeMap::new(),
@@ -109,15 +109,15 @@ impl Receiver {
         }
     }
 
-    /// The same, but only from senders that prove to hold the secret of one of `keys`.
-    pub fn only_from(self, keys: Vec<PublicKey>) -> Receiver {
-        Receiver { allowed: Some(keys), ..self }
+    /// The same, but only from `senders`.
+    pub fn only_from(self, senders: Senders) -> Receiver {
+        Receiver { senders, ..self }
     }
 
     /// The same, but only from the holder of `key`, whom a code has brought. Whom the next code brings to
     /// a receiver of the same folder may go on with the same file, whatever its key.
     pub fn by_code(self, key: PublicKey) -> Receiver {
-        Receiver { is_by_code: true, ..self.only_from(vec![key]) }
+        Receiver { is_by_code: true, ..self.only_from(Senders::Only(vec![key])) }
     }
 
     /// The same, with a store that has these files from before.
@@ -345,7 +345,7 @@ impl Receiver {
         let sender = entry.sender;
         let partial = Partial::of(self.owner(sender), &offer);
         let limits = &self.limits;
-        let refused = if let Some(refusal) = self.stranger(sender) {
+        let refused = if let Some(refusal) = self.senders.refusal(sender.as_ref()) {
             Some(refusal)
         } else if let Some(refusal) = limits.refusal(&offer) {
             Some(refusal)
@@ -366,21 +366,7 @@ impl Receiver {
 
     /// Who may go on with what the holder of this key, or nobody that is known, has begun.
     fn owner(&self, sender: Option<PublicKey>) -> Owner {
-        match sender {
-            _ if self.is_by_code => Owner::Code,
-            Some(key) => Owner::Key(key),
-            None => Owner::Anybody,
-        }
-    }
-
-    /// Why nothing is taken from who has shown this key, or none.
-    fn stranger(&self, sender: Option<PublicKey>) -> Option<String> {
-        const ONLY: &str = "only senders whose keys are known here may send";
-        match (&self.allowed, sender) {
-            (Some(allowed), Some(key)) if !allowed.contains(&key) => Some(format!("{ONLY}, and {key} is not")),
-            (Some(_), None) => Some(format!("{ONLY}, and this one has shown none")),
-            _ => None,
-        }
+        if self.is_by_code { Owner::Code } else { Owner::of(sender) }
     }
 
     /// Time has passed: forgets sessions that were not heard of for too long.

@@ -58,7 +58,7 @@ const MOST_PATHS: usize = 8;
 const QUESTIONS_A_ROUND_TRIP: u64 = 8;
 
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
-const BYE_COPIES: u8 = 3;
+const GOODBYE_COPIES: u8 = 3;
 
 /// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
 /// each as long as it can be) has `packet` bytes; none if nothing is left for it.
@@ -146,7 +146,7 @@ pub struct FileSender {
     started: Time,
     heard: Time,
     /// Copies of the closing message that are still to leave.
-    byes_left: u8,
+    goodbyes_left: u8,
     outcome: Option<Result<Transferred, TransferError>>,
     message: Vec<u8>,
 }
@@ -194,7 +194,7 @@ impl FileSender {
             hasty_from: now,
             started: now,
             heard: now,
-            byes_left: 0,
+            goodbyes_left: 0,
             outcome: None,
             message: Vec::new(),
             offer,
@@ -221,9 +221,9 @@ impl FileSender {
                 if to.is_none() && self.awaits_last_acks() { self.ask(now, Carried::Question, out) } else { to }
             }
             Phase::Finishing => self.ask(now, Carried::Finish, out),
-            Phase::Over if self.byes_left > 0 => {
+            Phase::Over if self.goodbyes_left > 0 => {
                 let parcel = self.depart(now, Carried::Other)?;
-                self.byes_left -= 1;
+                self.goodbyes_left -= 1;
                 self.write(&parcel, &Message::Close, out)
             }
             _ => None,
@@ -342,7 +342,7 @@ impl FileSender {
                 let name = printable(report.text);
                 let (length, resumed) = (self.offer.length, self.resumed_bytes());
                 self.outcome = Some(Ok(Transferred { name, length, resumed, took }));
-                self.byes_left = BYE_COPIES;
+                self.goodbyes_left = GOODBYE_COPIES;
                 self.phase = Phase::Over;
             }
             (Code::Waiting, Phase::Offering) => {
@@ -454,7 +454,7 @@ impl FileSender {
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,
             Phase::Sending if self.awaits_last_acks() => may_leave.max(self.resend_at.min(self.ask_at)),
             Phase::Sending => may_leave,
-            Phase::Over if self.byes_left > 0 => may_leave,
+            Phase::Over if self.goodbyes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
         // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
@@ -479,7 +479,7 @@ impl FileSender {
             self.session.is_some() && !matches!(error, TransferError::NoAnswer(_) | TransferError::BlackHole);
         self.outcome = Some(Err(error));
         self.awaits_file = None;
-        self.byes_left = if takes_leave { BYE_COPIES } else { 0 };
+        self.goodbyes_left = if takes_leave { GOODBYE_COPIES } else { 0 };
         self.phase = Phase::Over;
     }
 
@@ -497,7 +497,7 @@ impl FileSender {
 
     /// Whether there is nothing left to say: the outcome is known, and the receiver was told of it.
     pub fn is_over(&self) -> bool {
-        self.outcome.is_some() && self.byes_left == 0
+        self.outcome.is_some() && self.goodbyes_left == 0
     }
 
     /// How it ended.

@@ -1,5 +1,8 @@
 //! Values that know where they were said, and the shapes that they may have. Whatever has
 //! another shape is refused with what was expected, by the same words for every key.
+//!
+//! The tree of values is the `toml` crate's, with its spans, and serde writes it. Readers that serde derives were there
+//! before: each type was compiled for each form that it may be read from, which was a third of this crate's code.
 
 use std::fmt;
 use std::marker::PhantomData;

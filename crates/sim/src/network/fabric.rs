@@ -87,7 +87,6 @@ impl<P: Default> Fabric for Links<P> {
 
     #[inline(always)]
     fn set_timer(&mut self, node: NodeId, at: Time) {
-        let at = at.max(self.network.now());
         self.network.set_timer(TimerId(node.0), at);
     }
 
@@ -140,7 +139,7 @@ impl<P: Default> Fabric for Links<P> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_control::units::{Bytes, Rate};
+    use anabranch_control::units::Rate;
 
     use super::super::{Capacity, CodelConfig, CodelLaw, Jitter, Limit, LinkConfig};
     use super::*;
@@ -240,14 +239,5 @@ mod tests {
             old.network_mut().count(crate::network::LinkId(2)),
             new.network_mut().count(crate::network::LinkId(2))
         );
-    }
-
-    #[test]
-    fn a_timer_in_the_past_comes_now() {
-        let mut links = links(1);
-        assert_eq!(links.next(Time::ZERO + MS(10)), None);
-        links.set_timer(NodeId(1), Time::ZERO + MS(3));
-        assert_eq!((links.next(Time::MAX), links.now()), (Some(Event::Timer(NodeId(1))), Time::ZERO + MS(10)));
-        assert_eq!(Bytes::ZERO, links.network_mut().transmitted(crate::network::LinkId(0)));
     }
 }

@@ -262,9 +262,11 @@ impl<P> Network<P> {
         (self.now, self.events) = (Time::ZERO, 0);
     }
 
-    /// Sets when `timer` is due; `Time::MAX` stops it.
+    /// Sets when `timer` is due; `Time::MAX` stops it. An instant before now counts as now: whoever
+    /// drives a network by a clock may be late.
     #[inline(always)]
     pub fn set_timer(&mut self, timer: TimerId, at: Time) {
+        let at = at.max(self.now);
         self.timers[timer.0 as usize] = at;
         // One that is put off is looked at again when it was due before: most are put off
         // many times before they come.

@@ -271,6 +271,20 @@ proptest! {
 }
 
 #[test]
+fn a_timer_in_the_past_comes_now_and_time_does_not_go_back() {
+    let (mut network, route) = one_link(link("a"));
+    assert_eq!(network.next(at(10)), None);
+    network.set_timer(TimerId(0), at(3));
+    assert_eq!(network.next_time(), at(10));
+    assert_eq!((network.next(Time::MAX), network.now()), (Some(Event::Timer(TimerId(0))), at(10)));
+    // Set again at once, as a source whose packets fell due while nobody looked.
+    network.set_timer(TimerId(0), at(4));
+    network.send(route, 1000, false, 0);
+    assert_eq!((network.next(Time::MAX), network.now()), (Some(Event::Timer(TimerId(0))), at(10)));
+    assert_eq!((network.next(Time::MAX), network.now()), (Some(Event::Arrived), at(28)));
+}
+
+#[test]
 fn the_next_time_is_when_something_happens_next() {
     let (mut network, route) = one_link(link("a"));
     assert_eq!(network.next_time(), Time::MAX);

@@ -13,7 +13,7 @@ use anabranch_scenario::stream::StreamScenario;
 
 use super::load::Load;
 use super::viewers::{Line, Viewer};
-use super::{StreamOnPackets, UploadTold};
+use super::{ReportedUpload, StreamOnPackets};
 use crate::emulator::Report;
 
 /// What was seen.
@@ -193,12 +193,12 @@ fn outages_after(viewer: &Viewer, time: f64) -> Vec<f64> {
     last.outages_s.iter().filter(ends_after).map(|(_, length)| *length).collect()
 }
 
-fn upload(viewer: &Viewer) -> UploadTold {
+fn upload(viewer: &Viewer) -> ReportedUpload {
     let told = |line: &Line| {
         let rate = Rate::from_bits_per_sec(line.here.upload.capacity_bits_per_s? as u64);
         Some((Duration::from_secs_f64(line.uptime_s), rate))
     };
-    UploadTold {
+    ReportedUpload {
         node: viewer.arriving.node,
         line: viewer.arriving.upload,
         first: viewer.said.iter().find_map(told),

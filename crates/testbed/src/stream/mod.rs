@@ -60,12 +60,12 @@ pub struct StreamOnPackets {
     /// What the viewers' processes had of processors, and waited for them.
     pub load: Load,
     /// What each viewer found out that it can send.
-    pub uploads: Vec<UploadTold>,
+    pub uploads: Vec<ReportedUpload>,
 }
 
 /// A viewer's measurement of its upload, against its line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct UploadTold {
+pub struct ReportedUpload {
     /// Which viewer.
     pub node: u32,
     /// Its line.

@@ -37,7 +37,7 @@ use self::liars::Liars;
 use self::viewer::Viewer;
 use super::local;
 use super::serve::ModeArg;
-use super::told::unix_s;
+use super::status::unix_s;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::printer;

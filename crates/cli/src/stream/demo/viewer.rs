@@ -9,7 +9,7 @@ use anabranch_net::stream::liar::Lie;
 
 use super::Args;
 use crate::failure::Failure;
-use crate::stream::told::Line;
+use crate::stream::status::Line;
 
 /// What homes send: viewers have these in turn.
 const UPLOADS: [&str; 4] = ["2 Mbit/s", "3 Mbit/s", "4 Mbit/s", "6 Mbit/s"];

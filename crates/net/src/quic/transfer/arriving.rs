@@ -6,17 +6,15 @@ use std::sync::{Arc, OnceLock};
 
 use anabranch_proto::message::{Code, Offer};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Extents, FileCheck, Store, StoreError, TransferError, block_ranges};
+use anabranch_proto::transfer::{Event, Extents, FileCheck, Store, StoreError, TransferError, block_ranges};
 use noq::{ConnectionError, ReadError, SendStream, UnorderedRecvStream, VarInt};
 use tokio::sync::mpsc;
 
 use super::claim::Claim;
-use super::event::Event;
 use super::shared::Shared;
 use super::throttle::Throttle;
-use super::{MOST_UNACKNOWLEDGED, PIECE, QuicError, missing, report};
+use super::{MOST_UNACKNOWLEDGED, PIECE, lost, missing, report};
 use crate::disk::DiskStore;
-use crate::setup::random_seed;
 
 /// What is told of the parts that are there, in bytes, so that it fits a message.
 const MOST_BLOCK_RANGES: usize = 400;
@@ -57,8 +55,13 @@ enum Kept {
 
 impl Arriving {
     /// It blocks.
-    pub fn begin(shared: Arc<Shared>, offer: Offer, claim: Option<Claim>) -> Result<Arriving, StoreError> {
-        let (session, store) = (SessionId(random_seed()), shared.store.clone());
+    pub fn begin(
+        shared: Arc<Shared>,
+        session: SessionId,
+        offer: Offer,
+        claim: Option<Claim>,
+    ) -> Result<Arriving, StoreError> {
+        let store = shared.store.clone();
         shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
         let check = FileCheck::new(offer);
         let (parts, keeps) = (Vec::new(), Some(false));
@@ -124,9 +127,8 @@ impl Arriving {
         mut offset: u64,
         to: &mut SendStream,
         connection: &noq::Connection,
-        number: u64,
         events: &mpsc::Sender<Event>,
-    ) -> Result<String, QuicError> {
+    ) -> Result<String, TransferError> {
         let (granting, most) = (connection.clone(), self.shared.limits.file_writes);
         let throttle =
             Arc::new(Throttle::new(MOST_UNACKNOWLEDGED, most, move |window| granting.set_receive_window(window)));
@@ -134,7 +136,7 @@ impl Arriving {
             let told = if self.resumed > 0 { self.told() } else { String::new() };
             report(to, Code::Accepted, &told).await?;
             let wanted = self.left;
-            let (kept, mut arriving) = self.rest(&mut from, offset, &throttle, number, events).await?;
+            let (kept, mut arriving) = self.rest(&mut from, offset, &throttle, events).await?;
             offset += wanted;
             match kept {
                 Kept::Whole(name) => return Ok(name),
@@ -156,16 +158,16 @@ impl Arriving {
         from: &mut UnorderedRecvStream,
         offset: u64,
         throttle: &Arc<Throttle<impl Fn(VarInt) + Send + Sync + 'static>>,
-        number: u64,
         events: &mpsc::Sender<Event>,
-    ) -> Result<(Kept, Arriving), QuicError> {
+    ) -> Result<(Kept, Arriving), TransferError> {
         // The stream has an end where nothing may be wanted after it.
         let mut wanted = if self.resumed > 0 { self.left } else { u64::MAX };
         let coming = self.claim.as_ref().map(|claim| Arc::clone(&claim.coming));
+        let session = self.session;
         let heard = || coming.iter().for_each(|coming| coming.heard());
         let mut is_begun = self.resumed > 0;
         if is_begun {
-            let _ = events.send(Event::Begun { connection: number }).await;
+            let _ = events.send(Event::Begun { session }).await;
         }
         heard();
         // Whether what has come is kept if not all does, where its end says so.
@@ -191,13 +193,13 @@ impl Arriving {
                             // Nothing else has said so.
                             let _ = ending.set(keeps);
                         }
-                        return Err(error.into());
+                        return Err(lost(error));
                     }
                 };
                 heard();
                 wanted = wanted.saturating_sub(piece.bytes.len() as u64);
                 if !std::mem::replace(&mut is_begun, true) {
-                    let _ = events.send(Event::Begun { connection: number }).await;
+                    let _ = events.send(Event::Begun { session }).await;
                 }
                 let place = piece.offset.saturating_sub(offset);
                 throttle.on_read(piece.bytes.len());
@@ -205,7 +207,7 @@ impl Arriving {
                     break;
                 }
             }
-            Ok::<(), QuicError>(())
+            Ok::<(), TransferError>(())
         };
         let read = read.await;
         drop(pieces);
@@ -216,7 +218,7 @@ impl Arriving {
             (Ok(wrong), Ok(())) => Ok(wrong),
             // That the sender has gone says more than that its file is not whole.
             (_, Err(why)) => Err(why),
-            (Err(why), Ok(())) => Err(why.into()),
+            (Err(why), Ok(())) => Err(why),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Partial, PartialId};
 
 use super::{GIVEN_UP, PATIENCE};
@@ -18,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A file that comes, and that its sender may go on with over another connection.
 #[derive(Debug)]
 pub struct Coming {
-    number: u64,
+    session: SessionId,
     connection: noq::Connection,
     state: Mutex<Heard>,
 }
@@ -28,7 +29,7 @@ struct Heard {
     /// When something of the file has come last.
     at: Instant,
     /// The connection that goes on with it.
-    successor: Option<u64>,
+    successor: Option<SessionId>,
 }
 
 impl Coming {
@@ -37,7 +38,7 @@ impl Coming {
     }
 
     /// The connection that goes on with it.
-    pub fn successor(&self) -> Option<u64> {
+    pub fn successor(&self) -> Option<SessionId> {
         self.state().successor
     }
 
@@ -71,14 +72,16 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// That of connection `number`, once no other has it. One over which nothing has come for a while is
-    /// closed, for its sender may have died and begun again; nobody is driven out who is there: who finds
-    /// such a one has no claim, and its file comes once, from its beginning.
+    /// That of the connection of `session`, once no other has it. One over which nothing has come for a while is
+    /// closed, for its sender may have died and begun again; or at once, if a key proves that it is the
+    /// `same_sender`. Of who shows no key nobody is driven out who is there: who finds such a one has no
+    /// claim, and its file comes once, from its beginning.
     pub async fn of(
         files: &Arc<ComingFiles>,
         partial: Partial,
-        number: u64,
+        session: SessionId,
         connection: &noq::Connection,
+        same_sender: bool,
     ) -> Option<Claim> {
         let asked = Instant::now();
         loop {
@@ -86,16 +89,16 @@ impl Claim {
                 let mut coming = files.all();
                 let Some(other) = coming.get(&partial.id) else {
                     let state = Mutex::new(Heard { at: Instant::now(), successor: None });
-                    let own = Arc::new(Coming { number, connection: connection.clone(), state });
+                    let own = Arc::new(Coming { session, connection: connection.clone(), state });
                     coming.insert(partial.id, Arc::clone(&own));
                     return Some(Claim { files: Arc::clone(files), partial, coming: own });
                 };
                 let mut state = other.state();
-                if state.successor.is_none() && state.at.elapsed() >= GONE {
-                    state.successor = Some(number);
+                if state.successor.is_none() && (same_sender || state.at.elapsed() >= GONE) {
+                    state.successor = Some(session);
                     other.connection.close(GIVEN_UP, b"its sender has begun to send this file again");
                 }
-                let patience = if state.successor == Some(number) { PATIENCE } else { GONE };
+                let patience = if state.successor == Some(session) { PATIENCE } else { GONE };
                 if asked.elapsed() >= patience + LOOK {
                     return None;
                 }
@@ -107,6 +110,6 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.files.all().retain(|_, other| other.number != self.coming.number);
+        self.files.all().retain(|_, other| other.session != self.coming.session);
     }
 }

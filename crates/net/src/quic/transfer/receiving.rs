@@ -4,18 +4,19 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use anabranch_proto::message::Code;
-use anabranch_proto::transfer::{Limits, Owner, Partial, StoreError, TransferError};
+use anabranch_proto::seal::{Identity, SessionId};
+use anabranch_proto::transfer::{Event, Limits, Owner, Partial, Senders, StoreError, TransferError};
 use noq::crypto::rustls::QuicServerConfig;
 use noq::{Endpoint, EndpointConfig, SendStream, TokioRuntime, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
 use super::arriving::Arriving;
 use super::claim::Claim;
-use super::event::Event;
 use super::shared::{Share, Shared};
-use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, QuicError, read_offer, report};
+use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, lost, no_tls, read_offer, report};
 use crate::disk::DiskStore;
-use crate::quic::identity::Identity;
+use crate::quic::identity;
+use crate::setup::random_seed;
 use crate::udp::enlarge_buffers;
 
 /// A receiver's end.
@@ -26,7 +27,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Will receive at `listen` as `identity` into `store`. To be called within a tokio
+    /// Will receive at `listen` as `identity` into `store`, from `senders`. To be called within a tokio
     /// runtime.
     ///
     /// # Errors
@@ -37,10 +38,10 @@ impl Receiver {
         identity: &Identity,
         store: DiskStore,
         limits: Limits,
-    ) -> Result<Receiver, QuicError> {
-        let failed = |error: &dyn std::fmt::Display| QuicError::Tls(error.to_string());
-        let tls = identity.tls(PROTOCOL).map_err(|error| failed(&error))?;
-        let tls = QuicServerConfig::try_from(tls).map_err(|error| failed(&error))?;
+        senders: Senders,
+    ) -> Result<Receiver, TransferError> {
+        let tls = identity::server_tls(identity, PROTOCOL).map_err(no_tls)?;
+        let tls = QuicServerConfig::try_from(tls).map_err(no_tls)?;
         let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(VarInt::from_u32(MOST_UNACKNOWLEDGED));
@@ -54,8 +55,8 @@ impl Receiver {
             enlarge_buffers(&socket);
             Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
         };
-        let endpoint = bind().map_err(|why| QuicError::Socket { address: listen, why })?;
-        Ok(Receiver { endpoint, shared: Arc::new(Shared::new(store, limits)) })
+        let endpoint = bind().map_err(|why| TransferError::Socket { address: listen, why: Arc::new(why) })?;
+        Ok(Receiver { endpoint, shared: Arc::new(Shared::new(store, limits, senders)) })
     }
 
     /// Where it listens.
@@ -72,10 +73,9 @@ impl Receiver {
         self.shared.progress.clone()
     }
 
-    /// Takes files until it is dropped; says what becomes of each.
+    /// Takes files until it is dropped; says what becomes of each. A connection is a session.
     pub async fn run(&self, events: mpsc::Sender<Event>) {
         let mut transfers = tokio::task::JoinSet::new();
-        let mut connections = 0;
         while let Some(incoming) = self.endpoint.accept().await {
             while transfers.try_join_next().is_some() {}
             if !incoming.remote_address_validated() {
@@ -92,13 +92,10 @@ impl Receiver {
                 continue;
             };
             let (shared, events) = (self.shared.clone(), events.clone());
-            let connection = connections;
-            connections += 1;
+            let session = SessionId(random_seed());
             transfers.spawn(async move {
-                if let Err(event) = take(&shared, incoming, connection, &events).await {
-                    // Nobody listens any more when the receiver is about to end.
-                    let _ = events.send(event).await;
-                }
+                // Nobody listens any more when the receiver is about to end.
+                let _ = events.send(take(&shared, incoming, session, &events).await).await;
                 drop((permit, share));
             });
         }
@@ -111,54 +108,58 @@ impl Receiver {
     }
 }
 
-/// Takes one sender's file; what else is to be said of it if it does not come.
+/// Takes one sender's file; what is to be said of it in the end.
 async fn take(
     shared: &Arc<Shared>,
     incoming: noq::Incoming,
-    number: u64,
+    session: SessionId,
     events: &mpsc::Sender<Event>,
-) -> Result<(), Event> {
-    let failed = |why: QuicError| Event::Failed { connection: number, why };
+) -> Event {
+    let failed = |why: TransferError| Event::Failed { session, reason: why.to_string() };
     let asked = async {
-        let connection = incoming.await?;
-        let (to, mut from) = connection.accept_bi().await?;
+        let connection = incoming.await.map_err(lost)?;
+        let (to, mut from) = connection.accept_bi().await.map_err(lost)?;
         let (offer, length) = read_offer(&mut from).await?;
-        Ok::<_, QuicError>((connection, to, from.into_unordered(), offer, length))
+        Ok::<_, TransferError>((connection, to, from.into_unordered(), offer, length))
     };
-    let late = |_| failed(TransferError::Malformed("nothing: it has offered no file").into());
-    let asked = tokio::time::timeout(PATIENCE, asked).await.map_err(late)?;
-    let (connection, mut to, from, offer, offset) = asked.map_err(failed)?;
-    if let Some(why) = shared.limits.refusal(&offer) {
-        let told = report(&mut to, Code::Refused, &why).await;
-        return match told {
-            Ok(()) => leave(&connection, &mut to).await.map_err(failed),
-            Err(why) => Err(failed(why)),
+    let late = |_| Err(TransferError::Malformed("nothing: it has offered no file"));
+    let (connection, mut to, from, offer, offset) =
+        match tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late) {
+            Ok(asked) => asked,
+            Err(why) => return failed(why),
         };
+    let sender = identity::shown_by(connection.peer_identity());
+    if let Some(reason) = shared.senders.refusal(sender.as_ref()).or_else(|| shared.limits.refusal(&offer)) {
+        if report(&mut to, Code::Refused, &reason).await.is_ok() {
+            let _ = leave(&connection, &mut to).await;
+        }
+        return Event::Failed { session, reason };
     }
-    let claim = Claim::of(&shared.coming, Partial::of(Owner::Anybody, &offer), number, &connection).await;
+    let partial = Partial::of(Owner::of(sender), &offer);
+    let claim = Claim::of(&shared.coming, partial, session, &connection, sender.is_some()).await;
     let coming = claim.as_ref().map(|claim| Arc::clone(&claim.coming));
-    let name = offer.name.to_string();
     let taken = async {
         let (of, wanted) = (Arc::clone(shared), offer.clone());
-        let begun = tokio::task::spawn_blocking(move || Arriving::begin(of, wanted, claim)).await;
+        let begun = tokio::task::spawn_blocking(move || Arriving::begin(of, session, wanted, claim)).await;
         let arriving = match begun.unwrap_or_else(|error| Err(StoreError(error.to_string()))) {
             Ok(arriving) => arriving,
             Err(why) => {
                 report(&mut to, Code::Refused, &why.0).await?;
                 leave(&connection, &mut to).await?;
-                return Err(TransferError::Store(why).into());
+                return Err(TransferError::Store(why));
             }
         };
-        let _ = events.send(Event::Offered { connection: number, name, length: offer.length }).await;
-        match arriving.whole(from, offset, &mut to, &connection, number, events).await {
+        let length = offer.length;
+        let _ = events.send(Event::Offered { session, offer }).await;
+        match arriving.whole(from, offset, &mut to, &connection, events).await {
             Ok(name) => {
                 // The file is kept, whether the sender learns it or not.
                 let told = report(&mut to, Code::Complete, &name).await;
                 if told.is_ok() {
                     let _ = leave(&connection, &mut to).await;
                 }
-                let _ = events.send(Event::Complete { connection: number, name, length: offer.length }).await;
-                Ok(())
+                let _ = events.send(Event::Complete { session, name, length }).await;
+                Ok(Event::Closed { session, complete: true })
             }
             Err(why) => {
                 // Who is gone need not be told.
@@ -169,15 +170,15 @@ async fn take(
             }
         }
     };
-    taken.await.map_err(|why| match coming.and_then(|coming| coming.successor()) {
-        Some(by) => Event::Continued { connection: number, by },
+    taken.await.unwrap_or_else(|why| match coming.and_then(|coming| coming.successor()) {
+        Some(by) => Event::Continued { session, by },
         None => failed(why),
     })
 }
 
 /// Waits until the sender has heard all and closes the connection.
-async fn leave(connection: &noq::Connection, to: &mut SendStream) -> Result<(), QuicError> {
-    to.finish()?;
+async fn leave(connection: &noq::Connection, to: &mut SendStream) -> Result<(), TransferError> {
+    to.finish().map_err(lost)?;
     let _ = tokio::time::timeout(PATIENCE, connection.closed()).await;
     Ok(())
 }

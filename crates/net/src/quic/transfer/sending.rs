@@ -8,18 +8,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message};
+use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 use noq::crypto::rustls::QuicClientConfig;
 use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
 use super::{
-    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, QuicError, bytes_of, expect,
-    missing, write_message,
+    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, bytes_of, expect, lost, missing,
+    no_tls, write_message,
 };
 use crate::disk;
-use crate::quic::identity::{self, Answered, Trust};
+use crate::quic::identity::{self, Trust};
 use crate::quic::{Factory, Snapshot, flow_of_noq};
+use crate::tls::Shown;
 
 /// What a transfer was like.
 #[derive(Clone, Debug)]
@@ -45,32 +47,41 @@ pub struct Done {
 pub struct Sender {
     endpoint: Endpoint,
     to: SocketAddr,
-    answered: Answered,
+    /// What TLS asks for there.
+    name: String,
+    answered: Shown,
 }
 
 impl Sender {
-    /// Will send to `to`, if `trust` accepts who answers there, with `factory`'s controller.
-    /// To be called within a tokio runtime.
+    /// Will send to `to`, if `trust` accepts who answers there, with `factory`'s controller; shows `own`
+    /// to the one receiver that is trusted, and to nobody else. To be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When there is no socket, or TLS cannot be set up.
-    pub fn new(to: SocketAddr, trust: Trust, factory: Arc<Factory>) -> Result<Sender, QuicError> {
+    /// When there is no socket, TLS cannot be set up, or nobody can have the receiver's key.
+    pub fn new(
+        to: SocketAddr,
+        trust: Trust,
+        own: Option<&Identity>,
+        factory: Arc<Factory>,
+    ) -> Result<Sender, TransferError> {
+        let name = trust.name().ok_or(TransferError::NobodysKey)?;
         let any = match to {
             SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
             SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
         };
-        let endpoint = Endpoint::client(any).map_err(|why| QuicError::Socket { address: any, why })?;
-        let failed = |error: &dyn std::fmt::Display| QuicError::Tls(error.to_string());
-        let (tls, answered) = identity::tls_to(trust, PROTOCOL).map_err(|error| failed(&error))?;
-        let tls = QuicClientConfig::try_from(tls).map_err(|error| failed(&error))?;
+        let endpoint =
+            Endpoint::client(any).map_err(|why| TransferError::Socket { address: any, why: Arc::new(why) })?;
+        let own = own.filter(|_| trust != Trust::Anybody);
+        let (tls, answered) = identity::client_tls(own, PROTOCOL).map_err(no_tls)?;
+        let tls = QuicClientConfig::try_from(tls).map_err(no_tls)?;
         let mut config = noq::ClientConfig::new(Arc::new(tls));
         let mut transport = TransportConfig::default();
         transport.congestion_controller_factory(factory);
         transport.send_window(u64::from(MOST_UNACKNOWLEDGED));
         config.transport_config(Arc::new(transport));
         endpoint.set_default_client_config(config);
-        Ok(Sender { endpoint, to, answered })
+        Ok(Sender { endpoint, to, name, answered })
     }
 
     /// Sends the file at `path`, and waits until the receiver has checked it.
@@ -78,7 +89,7 @@ impl Sender {
     /// # Errors
     ///
     /// When it was not kept over there, or cannot be read.
-    pub async fn send(&self, path: &Path, progress: &Arc<Progress>) -> Result<Done, QuicError> {
+    pub async fn send(&self, path: &Path, progress: &Arc<Progress>) -> Result<Done, TransferError> {
         // A long file takes its time to be hashed, and who waits may give up meanwhile.
         let (file, shown) = (path.to_owned(), Arc::clone(progress));
         let hashed = tokio::task::spawn_blocking(move || {
@@ -93,7 +104,7 @@ impl Sender {
         progress.hashed.store(offer.length, Ordering::Relaxed);
         progress.total.store(offer.length, Ordering::Relaxed);
         let connection = self.connect().await?;
-        let (mut to, mut from) = connection.open_bi().await?;
+        let (mut to, mut from) = connection.open_bi().await.map_err(lost)?;
         let mut message = Vec::new();
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
@@ -107,13 +118,13 @@ impl Sender {
             write_parts(source.clone(), parts, &mut to, progress).await?;
             if resumed == 0 {
                 // Nothing more can be wanted.
-                to.finish()?;
+                to.finish().map_err(lost)?;
             }
             match expect(&mut from, &[Code::Complete, Code::Accepted]).await? {
                 // What was there from before had another hash.
                 (Code::Accepted, _) if resumed > 0 => (resumed, parts) = (0, missing(&offer, [])),
                 (Code::Complete, name) => break name,
-                _ => return Err(TransferError::Malformed("a report out of turn").into()),
+                _ => return Err(TransferError::Malformed("a report out of turn")),
             }
         };
         let took = began.elapsed();
@@ -121,20 +132,20 @@ impl Sender {
         let stats = connection.path_stats(PathId::ZERO);
         connection.close(VarInt::from_u32(0), b"");
         let (Some(flow), Some(stats)) = (flow, stats) else {
-            return Err(TransferError::Malformed("its farewell before its report").into());
+            return Err(TransferError::Malformed("its farewell before its report"));
         };
         let (packets, packets_lost) = (stats.sent_packets, stats.lost_packets);
         Ok(Done { name, length: offer.length, resumed, took, flow, packets, packets_lost })
     }
 
-    async fn connect(&self) -> Result<noq::Connection, QuicError> {
-        let connecting = self.endpoint.connect(self.to, identity::NAME);
-        let connecting = connecting.map_err(|error| QuicError::Connection(error.to_string()))?;
-        connecting.await.map_err(|error| match (&error, self.answered.fingerprint()) {
-            (ConnectionError::TimedOut, None) => QuicError::NobodyAnswers(self.to),
-            // TLS ends the handshake on our side only when the certificate is not accepted.
-            (ConnectionError::TransportError(_), Some(answered)) => QuicError::Stranger { to: self.to, answered },
-            _ => error.into(),
+    async fn connect(&self) -> Result<noq::Connection, TransferError> {
+        let connecting = self.endpoint.connect(self.to, &self.name);
+        let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
+        connecting.await.map_err(|error| match (&error, identity::answered(&self.answered)) {
+            (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(self.to),
+            // TLS ends the handshake on our side only when the key is not accepted.
+            (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to: self.to, answered },
+            _ => lost(error),
         })
     }
 
@@ -152,15 +163,15 @@ async fn write_parts(
     parts: Vec<Range<u64>>,
     to: &mut SendStream,
     progress: &Progress,
-) -> Result<(), QuicError> {
+) -> Result<(), TransferError> {
     let (pieces, mut waiting) = mpsc::channel(MOST_WAITING);
     let reading = tokio::task::spawn_blocking(move || read_parts(source, parts, &pieces));
     while let Some(piece) = waiting.recv().await {
-        to.write_all(&piece).await?;
+        to.write_all(&piece).await.map_err(lost)?;
         progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
     }
     let read = reading.await.map_err(std::io::Error::other).and_then(|read| read);
-    Ok(read.map_err(TransferError::unreadable)?)
+    read.map_err(TransferError::unreadable)
 }
 
 /// Reads `parts` into `pieces`, until nobody wants them any more. It blocks.

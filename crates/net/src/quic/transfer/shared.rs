@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anabranch_proto::transfer::{Limits, origin_of};
+use anabranch_proto::transfer::{Limits, Senders, origin_of};
 
 use super::Progress;
 use super::claim::ComingFiles;
@@ -15,6 +15,7 @@ use crate::disk::DiskStore;
 pub struct Shared {
     pub store: DiskStore,
     pub limits: Limits,
+    pub senders: Senders,
     pub progress: Arc<Progress>,
     /// Places for files.
     pub files: Arc<tokio::sync::Semaphore>,
@@ -24,12 +25,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For files into `store`.
-    pub fn new(store: DiskStore, limits: Limits) -> Shared {
+    /// For files of `senders` into `store`.
+    pub fn new(store: DiskStore, limits: Limits, senders: Senders) -> Shared {
         Shared {
             store,
             files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
             limits,
+            senders,
             progress: Arc::default(),
             shares: Mutex::default(),
             coming: Arc::default(),

@@ -69,7 +69,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let begin = if mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
                 let (slices, is_private) = (self.config.tracker.slices, self.tracker.is_private());
                 let stream = StreamInfo { mode, is_private, slices, bitrate, begin, edge };
-                self.telling.on_joined(now, client, begin);
+                self.views.on_joined(now, client, begin);
                 let most = if sends_all { room } else { group.min(room) };
                 let most = if mode == Mode::Hybrid { most } else { 0 };
                 let sent = self.send_beginning(now, session, begin, most);

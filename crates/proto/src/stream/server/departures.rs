@@ -22,7 +22,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let public = self.tracker.viewer(client).and_then(|viewer| viewer.reports.last());
         let told = public.or_else(|| self.tracker.private_viewer(client)?.reports.last());
         let played = told.map_or(0, |told| told.played);
-        self.telling.on_gone(now, client, how, played, self.source.edge());
+        self.views.on_gone(now, client, how, played, self.source.edge());
     }
 
     pub(super) fn remove(&mut self, now: Time, client: ClientId, was_silent: bool, sessions: &mut impl Sessions<Self>) {

@@ -159,7 +159,7 @@ fn only_those_whose_keys_are_known_may_send_where_they_are_asked_for() {
     let [friend, stranger] = [(); 2].map(|()| Identity::generate());
     let mut pair = Pair::new(1, Limits::default());
     let key = pair.receiver.public_key();
-    pair.receiver = pair.receiver.only_from(vec![Identity::generate().public(), friend.public()]);
+    pair.receiver = pair.receiver.only_from(Senders::Only(vec![Identity::generate().public(), friend.public()]));
     let mut said = |key: Option<&PublicKey>, own: Option<&Identity>| {
         let waiting = Hello::new(key, own);
         let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
@@ -183,7 +183,7 @@ fn only_those_whose_keys_are_known_may_send_where_they_are_asked_for() {
 fn a_known_senders_hello_gives_nobody_else_its_session() {
     let friend = Identity::generate();
     let mut pair = Pair::new(1, Limits::default());
-    pair.receiver = pair.receiver.only_from(vec![friend.public()]);
+    pair.receiver = pair.receiver.only_from(Senders::Only(vec![friend.public()]));
     let waiting = Hello::new(Some(&pair.receiver.public_key()), Some(&friend));
     let cookie = cookie_for(&mut pair.receiver, Time::ZERO, at(1), &waiting);
     let mut reply = Vec::new();

@@ -30,7 +30,7 @@ const LATE: f64 = 0.01;
 
 /// What the server remembers for it.
 #[derive(Clone, Debug, Default)]
-pub(in crate::stream) struct Telling {
+pub(in crate::stream) struct OverlayViews {
     pub(in crate::stream) load: ServerLoad,
     /// With which packet each viewer has begun.
     began: BTreeMap<ClientId, PacketId>,
@@ -44,7 +44,7 @@ pub(in crate::stream) struct Telling {
     counted: Time,
 }
 
-impl Telling {
+impl OverlayViews {
     pub(in crate::stream) fn on_joined(&mut self, now: Time, client: ClientId, begin: PacketId) {
         self.began.insert(client, begin);
         self.note(now, client, Happened::Joined);
@@ -95,7 +95,7 @@ impl Telling {
     }
 
     /// This many bytes have left for it.
-    pub(in crate::stream) fn on_told(&mut self, bytes: usize) {
+    pub(in crate::stream) fn on_sent(&mut self, bytes: usize) {
         self.allowance -= bytes as f64;
     }
 
@@ -122,8 +122,8 @@ impl Telling {
         }
         viewers.extend(self.gone(now));
         viewers.sort_by_key(|viewer| viewer.client);
-        let is_told = |client: &ClientId| viewers.binary_search_by_key(client, |viewer| viewer.client).is_ok();
-        let trees = (0..tracker.slices()).map(|slice| edges(tracker, slice, is_told)).collect();
+        let is_shown = |client: &ClientId| viewers.binary_search_by_key(client, |viewer| viewer.client).is_ok();
+        let trees = (0..tracker.slices()).map(|slice| edges(tracker, slice, is_shown)).collect();
         let a_packet = self.load.source_bytes as f64 / edge.0.max(1) as f64;
         let happenings = self.happenings.iter();
         OverlayView {
@@ -167,9 +167,9 @@ fn unknown(client: ClientId) -> ViewerFigures {
     }
 }
 
-fn with_report(figures: ViewerFigures, told: Option<&Report>) -> ViewerFigures {
-    let Some(told) = told else { return figures };
-    let Report { sent, capacity, played, skipped, delay, .. } = *told;
+fn with_report(figures: ViewerFigures, report: Option<&Report>) -> ViewerFigures {
+    let Some(report) = report else { return figures };
+    let Report { sent, capacity, played, skipped, delay, .. } = *report;
     ViewerFigures { sent, capacity, played, skipped, delay, ..figures }
 }
 
@@ -212,7 +212,7 @@ fn figures<A: Copy + Eq>(now: Time, tracker: &Tracker<A>) -> impl Iterator<Item 
 fn edges<A: Copy + Eq>(
     tracker: &Tracker<A>,
     slice: u8,
-    is_told: impl Fn(&ClientId) -> bool,
+    is_shown: impl Fn(&ClientId) -> bool,
 ) -> Vec<(ClientId, Option<ClientId>)> {
     let public = tracker.viewers().filter_map(|viewer| {
         let parent = tracker.book().parent(usize::from(slice), viewer.node)?;
@@ -221,7 +221,7 @@ fn edges<A: Copy + Eq>(
     });
     let private = tracker.private_viewers().map(|viewer| (viewer.contact.client, None));
     let is_shown =
-        |(child, parent): &(ClientId, Option<ClientId>)| is_told(child) && parent.as_ref().is_none_or(&is_told);
+        |(child, parent): &(ClientId, Option<ClientId>)| is_shown(child) && parent.as_ref().is_none_or(&is_shown);
     let mut edges: Vec<_> = public.chain(private).filter(is_shown).collect();
     edges.sort_unstable();
     edges

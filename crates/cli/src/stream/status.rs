@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A line.
 #[derive(Debug, Serialize)]
-pub struct Told<'a> {
+pub struct StatusLine<'a> {
     /// What a page is told.
     #[serde(flatten)]
     pub overview: &'a Overview,

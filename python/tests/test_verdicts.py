@@ -1,0 +1,40 @@
+"""README.md's table of all verdicts says what the experiments' pages and their quick runs say."""
+
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+
+spec = importlib.util.spec_from_file_location("experiments_tables", EXPERIMENTS / "tables.py")
+tables = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tables)
+
+
+def test_the_table_is_what_the_pages_say():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = text.split(tables.BEGIN_ALL)[1].split(tables.END_ALL)[0].strip()
+    assert shown == tables.of_all(EXPERIMENTS), "run python3 experiments/tables.py"
+
+
+def test_every_experiment_that_is_held_is_counted():
+    counts = {name: sum(map(sum, kinds.values())) for name, _, kinds in tables.counts_of(EXPERIMENTS)}
+    folders = {page.parent.name for page in EXPERIMENTS.glob("*/README.md")}
+    assert counts.keys() == folders and len(folders) > 50
+    assert [name for name, count in counts.items() if count == 0] == []
+
+
+def test_a_changed_page_changes_the_table(tmp_path):
+    (tmp_path / "quick-verdicts.csv").write_text(
+        "experiment,subject,metric,range,verdict\nc3-fct,cubic,ms,predeclared,open\nc3-loss,cubic,kept,after,agrees\n"
+    )
+    for name, figures in [
+        ("c3-fct", ""),
+        ("c3-loss", "Verdicts: predeclared 1 agree, 0 disagree, 2 open; after (not counted) 0 agree, 3 disagree, 0 open."),
+    ]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(f"{tables.BEGIN}\n\n{figures}\n\n{tables.END}\n")
+    assert tables.of_all(tmp_path).splitlines()[2:] == [
+        "| [C3] | full | 1 | 1 / 0 / 2 | 0 / 3 / 0 | – |",
+        "| [C3] | quick | 1 | 0 / 0 / 1 | – | – |",
+    ]
