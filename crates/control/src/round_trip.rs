@@ -69,13 +69,14 @@ impl RoundTripEstimator {
     }
 
     /// How long a packet may stay behind one that was acknowledged before it is lost: 9/8 of
-    /// the larger of the smoothed and the latest time (RFC 9002, 6.1.2), or, on a path that
-    /// reorders, `quarters` quarters of the least time behind it, up to the smoothed one
-    /// (RFC 8985, 6.2, step 4), if that is longer.
+    /// the larger of the smoothed and the latest time (RFC 9002, 6.1.2). On a path that reorders it
+    /// is `multiple` times as far behind that larger one, up to the smoothed one; or `multiple` quarters of
+    /// the least time, if these are longer (RFC 8985, 6.2, step 4, which has these alone: where delays
+    /// vary by as much as they are, the least one is next to nothing, and what is late stays lost).
     #[inline]
-    pub fn loss_delay(&self, quarters: u64) -> Duration {
+    pub fn loss_delay(&self, multiple: u64) -> Duration {
         let usual = self.smoothed.max(self.latest);
-        let late = (self.min / 4 * quarters).min(self.smoothed);
+        let late = ((self.min / 4).max(usual / 8) * multiple).min(self.smoothed);
         (usual * 9 / 8).max(usual + late).max(GRANULARITY)
     }
 
@@ -151,13 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_may_be_late_by_quarters_of_the_least_round_trip_up_to_the_smoothed_one() {
+    fn a_packet_may_be_late_by_quarters_of_the_least_round_trip_or_eighths_of_the_usual_one_up_to_the_smoothed_one() {
         let mut estimator = RoundTripEstimator::default();
         estimator.sample(MS(80), MS(0));
         estimator.sample(MS(160), MS(0));
         // Smoothed 90 ms, latest 160 ms, least 80 ms.
-        for (quarters, delay_ms) in [(0, 180), (1, 180), (2, 200), (4, 240), (5, 250), (100, 250)] {
-            assert_eq!(estimator.loss_delay(quarters), MS(delay_ms), "{quarters}");
+        for (multiple, delay_ms) in [(0, 180), (1, 180), (2, 200), (4, 240), (5, 250), (100, 250)] {
+            assert_eq!(estimator.loss_delay(multiple), MS(delay_ms), "{multiple}");
+        }
+        // Where the least is nothing: smoothed 70 ms.
+        let mut estimator = RoundTripEstimator::default();
+        estimator.sample(MS(80), MS(0));
+        estimator.sample(MS(0), MS(0));
+        for (multiple, delay_us) in [(0, 78_750), (1, 78_750), (2, 87_500), (8, 140_000), (100, 140_000)] {
+            assert_eq!(estimator.loss_delay(multiple), Duration::from_nanos(delay_us * 1000), "{multiple}");
         }
     }
 }

@@ -243,6 +243,11 @@ impl Space {
                 // RFC 9002, 5.3: no receiver may claim more delay than it promised.
                 self.rtt.sample(now.since(at), ack_delay);
                 sampled = true;
+            } else if self.reordering.packet_threshold() == u64::MAX {
+                // Where packets overtake each other, those that are the newest to have arrived took less time than
+                // others. What comes out of order is acknowledged at once (RFC 9000, 13.2.1).
+                self.rtt.sample(now.since(at), Duration::ZERO);
+                sampled = true;
             }
         }
         let spurious_losses = if self.reordering.awaits() && !self.searched.misses_the_same(&ack.ranges) {
@@ -272,10 +277,11 @@ impl Space {
         }
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         self.reordering.forget_before(earlier(now, span));
-        let (next, again) = (self.next, &mut self.again);
+        let (next, again, rtt) = (self.next, &mut self.again, &mut self.rtt);
         let mut spurious = 0;
         self.reordering.on_ack(&ack.ranges, next, |lost| {
             spurious += 1;
+            rtt.sample(now.since(lost.at), Duration::ZERO);
             again.retain(|piece| {
                 let waits = piece.offset != lost.offset;
                 if !waits {
