@@ -26,8 +26,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use anabranch_control::path::notes::Numbers;
-use anabranch_control::path::{Hop, Outcome, Packet, PathController, Report, Slot, Stamp};
+use anabranch_control::path::{Hop, Outcome, PathController, Report, Slot, Stamp};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
@@ -186,8 +185,6 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     sent_at: Time,
-    /// Among those whose outcome is open.
-    number: u32,
     hops: [Hop; MOST_HOPS],
     path: Path,
     far: u8,
@@ -218,7 +215,6 @@ pub struct Routes {
     /// How often each relay was drawn in a place that the learner fills, by its place in the document.
     drawn: Vec<u64>,
     open: VecDeque<Option<Open>>,
-    numbers: Numbers,
     /// The name of the first of `open`.
     oldest: u64,
 }
@@ -264,7 +260,6 @@ impl Routes {
             outcomes: 0,
             drawn: Vec::new(),
             open: VecDeque::new(),
-            numbers: Numbers::default(),
             oldest: 0,
         };
         routes.take(document, guards);
@@ -373,8 +368,7 @@ impl Routes {
         }
         let mut open = Open {
             sent_at: now,
-            number: self.numbers.take(),
-            hops: Hop::path(),
+            hops: [Hop::default(); MOST_HOPS],
             path,
             far: request.far % MOST_FAR as u8,
             candidate,
@@ -383,21 +377,14 @@ impl Routes {
             hop.slot = self.places[usize::from(relay.0)].slot;
             self.used[hop.slot.index()].at[at] += 1;
         }
-        let destination = self.end(open.far);
         if let Learner::PerRelay(controller) = &mut self.learner {
-            let packet = Packet { number: open.number, destination, size: self.config.packet };
-            controller.adopt(now, packet, &open.hops[..hops], rng);
+            controller.adopt(now, self.config.packet, &mut open.hops[..hops], rng);
         }
         if self.open.len() == MOST_OPEN {
             self.on_outcome(RouteId(self.oldest), now, Fate::Lost, rng);
         }
         self.open.push_back(Some(open));
         Ok(Route { id: RouteId(self.oldest + self.open.len() as u64 - 1), path })
-    }
-
-    /// What stands for the far end `far` among what the learner calls peers.
-    fn end(&self, far: u8) -> Slot {
-        Slot((self.capacity + usize::from(far) % MOST_FAR) as u16)
     }
 
     fn draw(&self, shares: &Shares, taken: &Taken<'_>, rng: &mut Rng) -> Option<RelayIndex> {
@@ -412,7 +399,6 @@ impl Routes {
             self.open.pop_front();
             self.oldest += 1;
         }
-        self.numbers.give_back(open.number);
         let hops = &open.hops[..usize::from(open.path.hops)];
         for hop in hops {
             let used = &mut self.used[hop.slot.index()];
@@ -422,11 +408,11 @@ impl Routes {
                 Fate::Lost => (used.lost, *lost_in_a_row) = (used.lost + 1, lost_in_a_row.saturating_add(1)),
             }
         }
-        let destination = self.end(open.far);
         match &mut self.learner {
             Learner::Weights => return,
             Learner::PerPath(paths) => paths.on_outcome(open.candidate, fate != Fate::Lost),
             Learner::PerRelay(controller) => {
+                let destination = Slot((self.capacity + usize::from(open.far)) as u16);
                 let (outcome, one_way_nanos) = match fate {
                     Fate::Arrived { one_way_nanos } => (Outcome::Acked, one_way_nanos),
                     Fate::Lost => (Outcome::TimedOut, None),
@@ -445,7 +431,6 @@ impl Routes {
                 let stamps = if outcome == Outcome::Acked { &stamps[..hops.len()] } else { &[] };
                 let report = Report {
                     now,
-                    packet: open.number,
                     sent_at: open.sent_at,
                     destination,
                     path: hops,
@@ -465,9 +450,8 @@ impl Routes {
 
     /// Nobody will know what became of a packet: nothing is learned of it.
     pub fn forget(&mut self, id: RouteId) {
-        let place = id.0.checked_sub(self.oldest).and_then(|place| self.open.get_mut(place as usize));
-        if let Some(open) = place.and_then(Option::take) {
-            self.numbers.give_back(open.number);
+        if let Some(place) = id.0.checked_sub(self.oldest).and_then(|place| self.open.get_mut(place as usize)) {
+            *place = None;
         }
         while matches!(self.open.front(), Some(None)) {
             self.open.pop_front();
@@ -497,7 +481,7 @@ impl Routes {
     /// After how long a packet over `path` that nothing is heard of is lost (eq. 4.6).
     pub fn deadline(&self, path: &Path, far: u8) -> Duration {
         let Learner::PerRelay(controller) = &self.learner else { return DEADLINE };
-        let destination = self.end(far);
+        let destination = Slot((self.capacity + usize::from(far) % MOST_FAR) as u16);
         let mut route = [destination; MOST_HOPS + 1];
         for (slot, relay) in route.iter_mut().zip(path.relays()) {
             *slot = self.places.get(usize::from(relay.0)).map_or(destination, |place| place.slot);

@@ -8,8 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use anabranch_control::path::notes::{LEAST_ROOM, make_room};
-use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, Packet, PathController, Report, Slot};
+use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot, Ticket};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
@@ -97,6 +96,24 @@ enum State {
     Late,
 }
 
+/// A hop in six bytes instead of eight: its slot, and the halves of its ticket.
+#[derive(Clone, Copy, Debug)]
+struct PackedHop([u16; 3]);
+
+impl PackedHop {
+    #[inline]
+    fn of(hop: &Hop) -> PackedHop {
+        let Ticket(ticket) = hop.ticket;
+        PackedHop([hop.slot.0, (ticket >> 16) as u16, ticket as u16])
+    }
+
+    #[inline]
+    fn hop(self) -> Hop {
+        let PackedHop([slot, upper, lower]) = self;
+        Hop { slot: Slot(slot), ticket: Ticket(u32::from(upper) << 16 | u32::from(lower)) }
+    }
+}
+
 /// When a remembered packet's deadline passes; stale once that packet is forgotten, or has another
 /// deadline. The soonest is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +159,8 @@ pub struct PathSender {
     /// Relays of each packet.
     relays: u8,
     remembered: Vec<Remembered>,
-    /// The paths of the remembered packets, `relays` each, in the order in which the controller gave them.
-    hops: Vec<Slot>,
+    /// The paths of the remembered packets, `relays` hops each.
+    hops: Vec<PackedHop>,
     free: Vec<u32>,
     deadlines: BinaryHeap<Deadline>,
     /// The controller had no room when it was last asked.
@@ -214,11 +231,10 @@ impl PathSender {
             Wake::WaitUntil(time) => return Wake::WaitUntil(time),
             Wake::AwaitOutcome => return Wake::AwaitOutcome,
         }
-        let mut path = Hop::path::<MAX_RELAYS>();
+        let mut path = [Hop::default(); MAX_RELAYS];
         let path = &mut path[..self.relays()];
-        let number = self.free.last().copied().unwrap_or(self.remembered.len() as u32);
-        let packet = Packet { number, destination, size: Bytes::new(u64::from(self.packet)) };
-        self.refused = !self.controller.select(now, packet, path, &mut self.rng);
+        self.refused =
+            !self.controller.select(now, destination, Bytes::new(u64::from(self.packet)), path, &mut self.rng);
         if self.refused {
             return match self.controller.wake(now) {
                 Wake::WaitUntil(time) => Wake::WaitUntil(time),
@@ -226,12 +242,12 @@ impl PathSender {
                 Wake::DepartNow(()) | Wake::AwaitOutcome => Wake::AwaitOutcome,
             };
         }
+        if self.keeps_order {
+            path.sort_unstable_by_key(|hop| hop.slot.0);
+        }
         let mut route = [destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(&*path) {
             *slot = hop.slot;
-        }
-        if self.keeps_order {
-            route[..self.relays()].sort_unstable();
         }
         let deadline = now + self.timeout(&route[..=self.relays()]);
         // Nonces were drawn once. The draw stays, or the controller's would be others and with them
@@ -276,15 +292,15 @@ impl PathSender {
             make_room(&mut self.remembered, 1);
             self.remembered.push(blank);
             make_room(&mut self.hops, path.len());
-            self.hops.extend(path.iter().map(|hop| hop.slot));
+            self.hops.extend(path.iter().map(PackedHop::of));
             (self.remembered.len() - 1) as u32
         });
         let entry = &mut self.remembered[index as usize];
         let generation = entry.generation;
         *entry = Remembered { sent_at: now, deadline, generation, destination, state: State::InFlight };
         let place = self.hops_of(index as usize);
-        for (slot, hop) in self.hops[place].iter_mut().zip(path) {
-            *slot = hop.slot;
+        for (packed, hop) in self.hops[place].iter_mut().zip(path) {
+            *packed = PackedHop::of(hop);
         }
         self.await_deadline(deadline, index);
         PacketId { index, generation }
@@ -307,15 +323,12 @@ impl PathSender {
         index * self.relays()..(index + 1) * self.relays()
     }
 
-    /// The path of the packet at `index` as it passes the relays, and behind it no relays.
+    /// The path of the packet at `index`, and behind it no relays.
     #[inline]
     fn path_of(&self, index: usize) -> [Hop; MAX_RELAYS] {
-        let mut path = Hop::path::<MAX_RELAYS>();
-        for (hop, slot) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
-            hop.slot = *slot;
-        }
-        if self.keeps_order {
-            path[..self.relays()].sort_unstable_by_key(|hop| hop.slot);
+        let mut path = [Hop::default(); MAX_RELAYS];
+        for (hop, packed) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
+            *hop = packed.hop();
         }
         path
     }
@@ -350,7 +363,6 @@ impl PathSender {
         self.smoothed_rtt = self.smoothed_rtt().map_or(rtt, |mean| (mean * 7 + rtt) / 8);
         let report = Report {
             now,
-            packet: id.index,
             sent_at: entry.sent_at,
             destination: entry.destination,
             path,
@@ -403,7 +415,6 @@ impl PathSender {
             let path = &path[..self.relays()];
             let report = Report {
                 now,
-                packet: index,
                 sent_at: entry.sent_at,
                 destination: entry.destination,
                 path,
@@ -487,10 +498,9 @@ impl PathSender {
         &self.rtts
     }
 
-    /// What each remembered packet over this many relays takes of memory, where the controller notes so much of
-    /// each ([`PathController::note_bytes`]).
-    pub fn remembered_bytes(relays: usize, note: usize) -> usize {
-        size_of::<Remembered>() + relays * (size_of::<Slot>() + note) + size_of::<Deadline>()
+    /// What each remembered packet over this many relays takes of memory.
+    pub fn remembered_bytes(relays: usize) -> usize {
+        size_of::<Remembered>() + relays * size_of::<PackedHop>() + size_of::<Deadline>()
     }
 
     /// Memory in bytes, this value and all that it owns.
@@ -499,7 +509,7 @@ impl PathSender {
             + self.controller.memory_bytes()
             + self.rtts.memory_bytes()
             + self.remembered.capacity() * size_of::<Remembered>()
-            + self.hops.capacity() * size_of::<Slot>()
+            + self.hops.capacity() * size_of::<PackedHop>()
             + self.free.capacity() * size_of::<u32>()
             + self.deadlines.capacity() * size_of::<Deadline>()
     }
@@ -510,6 +520,18 @@ impl PathSender {
 fn is_stale(remembered: &[Remembered], deadline: &Deadline) -> bool {
     let entry = &remembered[deadline.index as usize];
     entry.state == State::Free || entry.deadline != deadline.at()
+}
+
+/// The least room that a table grows by.
+const LEAST_ROOM: usize = 8;
+
+/// Room for `more` in a table; by a quarter of it, where doubling would leave a third of the memory
+/// unused.
+#[inline]
+fn make_room<T>(table: &mut Vec<T>, more: usize) {
+    if table.capacity() - table.len() < more {
+        table.reserve_exact(table.len() / 4 + LEAST_ROOM.max(more));
+    }
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use core::marker::PhantomData;
 
 use serde::Deserialize;
 
-use super::Outcome;
 use super::learner::{Evidence, RateLearner};
+use super::{Outcome, Ticket};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Seconds;
@@ -76,12 +76,24 @@ pub struct Aimd<I> {
     reading: PhantomData<I>,
 }
 
-/// How a packet was sent. Packed: without the bytes that would keep each note where words begin.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(Rust, packed)]
+/// How a packet was sent.
+#[derive(Clone, Copy, Debug)]
 pub struct SentAt {
     rate_bytes_per_sec: f32,
     slow_start: bool,
+}
+
+/// The rate is in the low 31 bits (a positive `f32` has no sign), slow start in the highest.
+impl From<SentAt> for Ticket {
+    fn from(sent: SentAt) -> Ticket {
+        Ticket(sent.rate_bytes_per_sec.to_bits() | u32::from(sent.slow_start) << 31)
+    }
+}
+
+impl From<Ticket> for SentAt {
+    fn from(Ticket(bits): Ticket) -> SentAt {
+        SentAt { rate_bytes_per_sec: f32::from_bits(bits & (u32::MAX >> 1)), slow_start: bits >> 31 == 1 }
+    }
 }
 
 impl<I> Aimd<I> {

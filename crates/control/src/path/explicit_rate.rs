@@ -30,7 +30,7 @@ use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
 use super::setup::Setup;
 use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
-use super::{Hop, Outcome, Packet, PathController, Report, Slot};
+use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -344,8 +344,8 @@ impl ExplicitRate {
 }
 
 impl PathController for ExplicitRate {
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
-        self.credits.take(now, packet.destination, path, rng)
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.credits.take(now, destination, path, rng)
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
@@ -425,9 +425,8 @@ mod tests {
         fn run(&mut self, seconds: f64, grants: [Option<f32>; 5], loses: [f64; 5]) {
             let end = self.now + Duration::from_secs_f64(seconds);
             while self.now < end {
-                let mut path = Hop::path::<2>();
-                let packet = Packet { number: 0, destination: Slot(5), size: SETUP.packet };
-                if !self.controller.select(self.now, packet, &mut path, &mut self.rng) {
+                let mut path = [Hop::default(); 2];
+                if !self.controller.select(self.now, Slot(5), SETUP.packet, &mut path, &mut self.rng) {
                     self.now = self.controller.wake(self.now).time(self.now);
                     continue;
                 }

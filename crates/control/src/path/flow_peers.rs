@@ -12,9 +12,8 @@ use core::fmt::Debug;
 use std::collections::BinaryHeap;
 
 use super::candidates::Candidates;
-use super::notes::Notes;
 use super::setup::Setup;
-use super::{Hop, Outcome, Packet, PathController, Report, Slot};
+use super::{Hop, Outcome, PathController, Report, Slot, Ticket};
 use crate::delivery_rate::DeliveryRate;
 use crate::flow::registry as flow;
 use crate::flow::{Feedback, FlowController, Limits, LossCause, Lost, PeerId, Sent};
@@ -32,12 +31,9 @@ pub struct FlowPeers {
     packet: Bytes,
     peers: Box<[Peer]>,
     candidates: Candidates,
-    /// What was true when each packet left, once for each of its relays; in places that are free again
-    /// with its outcome.
+    /// What was true when each packet left, once for each of its relays.
     sent: Vec<Sent>,
     free: Vec<u32>,
-    /// Where that stands.
-    places: Notes<u32>,
     /// When a peer is worth another look; an entry that is not its peer's `wake` is stale.
     wakes: BinaryHeap<Reverse<(Time, Slot)>>,
     /// A peer has got room since `select` found too few.
@@ -97,7 +93,6 @@ pub fn build(
         candidates: Candidates::all(setup.peers),
         sent: Vec::new(),
         free: Vec::new(),
-        places: Notes::default(),
         wakes: BinaryHeap::new(),
         reopened: false,
     }))
@@ -147,8 +142,7 @@ impl FlowPeers {
     }
 
     /// A packet leaves over `path`: every relay's controller is told, and what was true then is noted.
-    fn leave(&mut self, now: Time, packet: Packet, path: &[Hop], rng: &mut Rng) {
-        let Packet { number, size, .. } = packet;
+    fn leave(&mut self, now: Time, size: Bytes, path: &mut [Hop], rng: &mut Rng) {
         for hop in path {
             let peer = &mut self.peers[hop.slot.index()];
             let mut sent = Sent { at: now, size, ..Sent::default() };
@@ -159,45 +153,43 @@ impl FlowPeers {
             if let Some(rate) = peer.limits.rate {
                 peer.pacer.on_sent(now, size, rate, peer.limits.burst);
             }
-            let place = self.remember(sent);
-            self.places.of_mut(number, path.len())[usize::from(hop.place)] = place;
+            hop.ticket = self.remember(sent);
             self.review(now, hop.slot);
         }
     }
 
-    fn remember(&mut self, sent: Sent) -> u32 {
+    fn remember(&mut self, sent: Sent) -> Ticket {
         if let Some(place) = self.free.pop() {
             self.sent[place as usize] = sent;
-            return place;
+            return Ticket(place);
         }
         self.sent.push(sent);
-        self.sent.len() as u32 - 1
+        Ticket(self.sent.len() as u32 - 1)
     }
 }
 
 impl PathController for FlowPeers {
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
+    fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
         self.advance(now, rng);
         self.reopened = false;
-        if !self.candidates.draw(packet.destination, path, rng) {
+        if !self.candidates.draw(destination, path, rng) {
             return false;
         }
-        self.leave(now, packet, path, rng);
+        self.leave(now, size, path, rng);
         true
     }
 
-    fn adopt(&mut self, now: Time, packet: Packet, path: &[Hop], rng: &mut Rng) {
+    fn adopt(&mut self, now: Time, size: Bytes, path: &mut [Hop], rng: &mut Rng) {
         self.advance(now, rng);
-        self.leave(now, packet, path, rng);
+        self.leave(now, size, path, rng);
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng) {
-        let Report { now, packet, path, outcome, .. } = *report;
+        let Report { now, path, outcome, .. } = *report;
         self.advance(now, rng);
         for hop in path {
-            let place = self.places.of(packet, path.len())[usize::from(hop.place)];
-            let sent = self.sent[place as usize];
-            self.free.push(place);
+            let sent = self.sent[hop.ticket.0 as usize];
+            self.free.push(hop.ticket.0);
             let peer = &mut self.peers[hop.slot.index()];
             peer.in_flight -= sent.size;
             let (acked, lost) = match outcome {
@@ -251,12 +243,7 @@ impl PathController for FlowPeers {
             + self.candidates.heap_bytes()
             + self.sent.capacity() * size_of::<Sent>()
             + self.free.capacity() * size_of::<u32>()
-            + self.places.heap_bytes()
             + self.wakes.capacity() * size_of::<Reverse<(Time, Slot)>>()
-    }
-
-    fn note_bytes(&self) -> usize {
-        size_of::<Sent>() + size_of::<u32>()
     }
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
@@ -284,10 +271,6 @@ mod tests {
         Rng::stream(1, "test")
     }
 
-    fn packet(number: usize) -> Packet {
-        Packet { number: number as u32, destination: DESTINATION, size: SETUP.packet }
-    }
-
     #[test]
     fn parameters_are_read_once_for_all_peers() {
         static READ: AtomicUsize = AtomicUsize::new(0);
@@ -304,8 +287,10 @@ mod tests {
         let mut peers = build(&COUNTED, &setup, &"window = 2.0".parse().unwrap()).unwrap();
         assert_eq!(READ.load(Ordering::Relaxed), 1);
         // Each of them has its own window of two packets, but the destination.
-        let (mut path, mut rng) = (Hop::path::<1>(), rng());
-        let sent = (0..).take_while(|&number| peers.select(Time::ZERO, packet(number), &mut path, &mut rng));
+        let (mut path, mut rng) = ([Hop::default(); 1], rng());
+        let sent = std::iter::from_fn(|| {
+            peers.select(Time::ZERO, DESTINATION, SETUP.packet, &mut path, &mut rng).then_some(())
+        });
         assert_eq!(sent.count(), 2 * 999);
     }
 
@@ -314,19 +299,19 @@ mod tests {
         let (mut peers, mut rng) = (peers("fixed", "window = 2.0"), rng());
         let rtts = PairRtts::new(&RttConfig::default(), 6);
         let mut paths = Vec::new();
-        let mut path = Hop::path::<1>();
-        while peers.select(Time::ZERO, packet(paths.len()), &mut path, &mut rng) {
+        let mut path = [Hop::default(); 1];
+        while peers.select(Time::ZERO, DESTINATION, SETUP.packet, &mut path, &mut rng) {
             paths.push(path);
         }
         // Five relays with two packets each; the destination relays nothing to itself.
         assert_eq!(paths.len(), 10);
         assert_eq!(peers.wake(Time::ZERO), Wake::AwaitOutcome);
         let now = Time::ZERO + Duration::from_millis(50);
-        peers.on_outcome(&Report { now, packet: 3, ..Report::of(Outcome::Acked, &paths[3], &rtts) }, &mut rng);
+        peers.on_outcome(&Report { now, ..Report::of(Outcome::Acked, &paths[3], &rtts) }, &mut rng);
         assert_eq!(peers.wake(now), Wake::DepartNow(()), "room must be told");
-        assert!(peers.select(now, packet(3), &mut path, &mut rng));
+        assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
         assert_eq!(path[0].slot, paths[3][0].slot);
-        assert!(!peers.select(now, packet(10), &mut path, &mut rng));
+        assert!(!peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
     }
 
     #[test]
@@ -342,18 +327,17 @@ mod tests {
             });
             window
         };
-        let mut path = Hop::path::<3>();
+        let mut path = [Hop::default(); 3];
         let mut now = Time::ZERO;
         for _ in 0..4 {
             // All that there is room for: Reno's window grows only while it is used up.
             let mut paths = Vec::new();
-            while peers.select(now, packet(paths.len()), &mut path, &mut rng) {
+            while peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng) {
                 paths.push(path);
             }
             now += Duration::from_millis(50);
-            for (number, path) in paths.iter().enumerate() {
-                let acked = Report::of(Outcome::Acked, path, &rtts);
-                peers.on_outcome(&Report { now, packet: number as u32, ..acked }, &mut rng);
+            for path in &paths {
+                peers.on_outcome(&Report { now, ..Report::of(Outcome::Acked, path, &rtts) }, &mut rng);
             }
         }
         let windows = |peers: &dyn PathController| -> Vec<f64> {
@@ -364,7 +348,7 @@ mod tests {
         // Reno falls to, so that a fall will show.
         assert!(before[..5].iter().all(|window| *window > 2.0 * SETUP.packet.get() as f64), "{before:?}");
         assert_eq!(before[5], SETUP.packet.get() as f64, "the destination relays nothing to itself");
-        assert!(peers.select(now, packet(0), &mut path, &mut rng));
+        assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
         let report = Report { now: now + Duration::SECOND, ..Report::of(Outcome::TimedOut, &path, &rtts) };
         peers.on_outcome(&report, &mut rng);
         let after = windows(&*peers);

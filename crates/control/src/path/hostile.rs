@@ -3,9 +3,8 @@
 
 use proptest::prelude::*;
 
-use super::notes::Numbers;
 use super::registry::{CONTROLLERS, Entry, Pacing, Setup, flow_controllers};
-use super::{Hop, MAX_RELAYS, Outcome, Packet, PathController, Report, Slot, Stamp};
+use super::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot, Stamp};
 use crate::rng::Rng;
 use crate::rtt::{PairRtts, RttConfig};
 use crate::time::{Duration, Time};
@@ -93,25 +92,17 @@ struct Driver {
     rng: Rng,
     rtts: PairRtts,
     now: Time,
-    under_way: Vec<(u32, [Hop; RELAYS])>,
-    numbers: Numbers,
+    under_way: Vec<[Hop; RELAYS]>,
 }
 
 impl Driver {
     fn new(controller: Box<dyn PathController>, seed: u64) -> Driver {
         let rtts = PairRtts::new(&RttConfig::default(), usize::from(PEERS));
-        Driver {
-            controller,
-            rng: Rng::stream(seed, "hostile"),
-            rtts,
-            now: Time::ZERO,
-            under_way: Vec::new(),
-            numbers: Numbers::default(),
-        }
+        Driver { controller, rng: Rng::stream(seed, "hostile"), rtts, now: Time::ZERO, under_way: Vec::new() }
     }
 
     fn make(&mut self, name: &str, call: &Call) -> Result<(), TestCaseError> {
-        let Driver { controller, rng, rtts, now, under_way, numbers } = self;
+        let Driver { controller, rng, rtts, now, under_way } = self;
         let (Call::Select(clock, _) | Call::Outcome(clock, ..)) = call;
         *now = match *clock {
             Clock::Forwards(span) => *now + Duration::from_nanos(span),
@@ -123,23 +114,19 @@ impl Driver {
         match *call {
             Call::Select(_, number) => {
                 for _ in 0..number {
-                    let mut path = Hop::path::<RELAYS>();
-                    let number = numbers.take();
-                    let packet = Packet { number, destination: DESTINATION, size: PACKET };
-                    if !controller.select(*now, packet, &mut path, rng) {
-                        numbers.give_back(number);
+                    let mut path = [Hop::default(); RELAYS];
+                    if !controller.select(*now, DESTINATION, PACKET, &mut path, rng) {
                         let asks_again = controller.wake(*now) == Wake::DepartNow(());
                         prop_assert!(!asks_again, "{name}: it says to ask again, and refuses");
                         break;
                     }
                     let [first, second] = path.map(|hop| hop.slot);
                     prop_assert!(first != second && first != DESTINATION && second != DESTINATION, "{name}");
-                    under_way.push((number, path));
+                    under_way.push(path);
                 }
             }
             Call::Outcome(_, place, outcome, rtt, claims) if !under_way.is_empty() => {
-                let (number, path) = under_way.swap_remove(place % under_way.len());
-                numbers.give_back(number);
+                let path = under_way.swap_remove(place % under_way.len());
                 if outcome == Outcome::Acked {
                     rtts.sample(&[path[0].slot, path[1].slot, DESTINATION], Duration::from_nanos(rtt));
                 }
@@ -150,7 +137,6 @@ impl Driver {
                 let sent_at = Time::from_nanos(now.as_nanos().saturating_sub(rtt));
                 let told = Report {
                     now: *now,
-                    packet: number,
                     sent_at,
                     destination: DESTINATION,
                     one_way_nanos: claims.one_way_nanos,
@@ -184,7 +170,7 @@ impl Driver {
     }
 }
 
-type Seen = (Vec<(Option<Rate>, Vec<(&'static str, u64)>)>, Wake, Vec<(u32, [Hop; RELAYS])>);
+type Seen = (Vec<(Option<Rate>, Vec<(&'static str, u64)>)>, Wake, Vec<[Hop; RELAYS]>);
 
 fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(), TestCaseError> {
     let Some(controller) = make(entry, pacing) else { return Ok(()) };

@@ -19,7 +19,6 @@ mod hostile;
 mod ladder;
 pub mod learner;
 mod losses;
-pub mod notes;
 pub mod paced_credit;
 pub mod per_peer;
 pub mod perfect;
@@ -50,17 +49,23 @@ pub const MAX_RELAYS: usize = 8;
 /// The most peers one sender may know; the highest `u16` marks "none".
 pub const MAX_KNOWN_PEERS: usize = u16::MAX as usize - 1;
 
-/// A packet that leaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet {
-    /// Its number among those that the sender remembers: no other has it until the packet is forgotten,
-    /// and numbers that are free are used before greater ones. It comes back with the outcome
-    /// ([`Report::packet`]). Each packet of a sender passes as many relays.
-    pub number: u32,
-    /// Where it goes.
-    pub destination: Slot,
-    /// Its size.
-    pub size: Bytes,
+/// What a learner noted when a packet left; it comes back with the outcome.
+/// Only the learner that wrote it knows what it means: see [`RateLearner::Note`](learner::RateLearner::Note).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticket(pub u32);
+
+impl From<u32> for Ticket {
+    #[inline]
+    fn from(number: u32) -> Ticket {
+        Ticket(number)
+    }
+}
+
+impl From<Ticket> for u32 {
+    #[inline]
+    fn from(ticket: Ticket) -> u32 {
+        ticket.0
+    }
 }
 
 /// One relay of a packet's path.
@@ -68,16 +73,8 @@ pub struct Packet {
 pub struct Hop {
     /// The relay.
     pub slot: Slot,
-    /// Its place among those that `select` gave the packet, from 0 in their order: what is noted of the relay has the same, in
-    /// whatever order the packet passes them.
-    pub place: u8,
-}
-
-impl Hop {
-    /// A path without relays yet, in the order of the places.
-    pub fn path<const RELAYS: usize>() -> [Hop; RELAYS] {
-        core::array::from_fn(|place| Hop { slot: Slot::default(), place: place as u8 })
-    }
+    /// What its learner noted.
+    pub ticket: Ticket,
 }
 
 /// Decides which relays a packet takes, and whether any may be used now.
@@ -85,14 +82,15 @@ impl Hop {
 /// A controller is a value: a clone goes on from where the original stands, and neither knows of
 /// the other. The exception is [`perfect::Perfect`], whose senders all ask one manager.
 pub trait PathController: Debug + DynClone + Send {
-    /// Fills `path` with distinct relays, none of which is `destination`, for `packet`,
-    /// which leaves now; false, and nothing changed, when the rates leave no room yet.
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool;
+    /// Fills `path` with distinct relays, none of which is `destination`, for a
+    /// packet of `size` that leaves now; false, and nothing changed, when the
+    /// rates leave no room yet.
+    fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool;
 
-    /// `packet` leaves now over `path`, which somebody else has chosen: notes it as `select` does, whether
-    /// or not the rates have room for it. For who takes rates for shares, and decides elsewhere how much
-    /// leaves in all.
-    fn adopt(&mut self, _now: Time, _packet: Packet, _path: &[Hop], _rng: &mut Rng) {}
+    /// A packet of `size` leaves now over relays that somebody else has chosen: notes it in the tickets
+    /// of `path`, as `select` does, whether or not the rates have room for it. For who takes rates for
+    /// shares, and decides elsewhere how much leaves in all.
+    fn adopt(&mut self, _now: Time, _size: Bytes, _path: &mut [Hop], _rng: &mut Rng) {}
 
     /// Learns what became of a packet that `select` gave `path` to, or that `adopt` was told of.
     fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng);
@@ -116,11 +114,6 @@ pub trait PathController: Debug + DynClone + Send {
 
     /// Memory in bytes, this value and all that it owns.
     fn memory_bytes(&self) -> usize;
-
-    /// What it notes of each relay of each packet that the sender remembers, in bytes.
-    fn note_bytes(&self) -> usize {
-        0
-    }
 
     /// Named values of one peer's learner, in a fixed order.
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64));

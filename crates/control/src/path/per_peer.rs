@@ -8,8 +8,7 @@ use core::fmt::Debug;
 
 use super::candidates::Candidates;
 use super::learner::{Evidence, RateLearner};
-use super::notes::Notes;
-use super::{Hop, Packet, PathController, Report, Slot};
+use super::{Hop, PathController, Report, Slot};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
@@ -39,8 +38,6 @@ pub struct PerPeer<L: RateLearner, C: Credit> {
     learners: Box<[L]>,
     credit: C,
     candidates: Candidates,
-    /// What the learners have noted of packets that left.
-    notes: Notes<L::Note>,
 }
 
 impl<L: RateLearner, C: Credit> PerPeer<L, C> {
@@ -53,7 +50,7 @@ impl<L: RateLearner, C: Credit> PerPeer<L, C> {
         for slot in 0..peers {
             credit.set_rate(start, Slot(slot as u16), rate, &mut candidates);
         }
-        PerPeer { config, packet, learners: vec![learner; peers].into(), credit, candidates, notes: Notes::default() }
+        PerPeer { config, packet, learners: vec![learner; peers].into(), credit, candidates }
     }
 }
 
@@ -61,11 +58,10 @@ impl<L: RateLearner, C: Credit> PerPeer<L, C> {
     /// Shows `report` to the learners of its path, and takes over the rates that it changes.
     #[inline(always)]
     fn teach(&mut self, report: &Report<'_>, mut learn: impl FnMut(&mut L, &L::Config, Bytes, Evidence<'_, L::Note>)) {
-        let notes = self.notes.of(report.packet, report.path.len());
         for (place, hop) in report.path.iter().enumerate() {
             let learner = &mut self.learners[hop.slot.index()];
             let before = learner.rate(&self.config, self.packet);
-            learn(learner, &self.config, self.packet, Evidence { report, place, note: notes[usize::from(hop.place)] });
+            learn(learner, &self.config, self.packet, Evidence { report, place, note: hop.ticket.into() });
             let after = learner.rate(&self.config, self.packet);
             if after != before {
                 self.credit.set_rate(report.now, hop.slot, after, &mut self.candidates);
@@ -75,25 +71,23 @@ impl<L: RateLearner, C: Credit> PerPeer<L, C> {
 }
 
 impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
-        debug_assert!(packet.size <= self.packet, "rates are counted in whole packets");
+    fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        debug_assert!(size <= self.packet, "rates are counted in whole packets");
         self.credit.advance(now, &mut self.candidates);
-        if !self.candidates.draw(packet.destination, path, rng) {
+        if !self.candidates.draw(destination, path, rng) {
             return false;
         }
-        let notes = self.notes.of_mut(packet.number, path.len());
-        for (hop, note) in path.iter().zip(notes) {
-            *note = self.learners[hop.slot.index()].on_sent(&self.config);
+        for hop in path {
+            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config).into();
             self.credit.charge(now, hop.slot, &mut self.candidates);
         }
         true
     }
 
-    fn adopt(&mut self, now: Time, packet: Packet, path: &[Hop], _rng: &mut Rng) {
+    fn adopt(&mut self, now: Time, _size: Bytes, path: &mut [Hop], _rng: &mut Rng) {
         self.credit.advance(now, &mut self.candidates);
-        let notes = self.notes.of_mut(packet.number, path.len());
-        for (hop, note) in path.iter().zip(notes) {
-            *note = self.learners[hop.slot.index()].on_sent(&self.config);
+        for hop in path {
+            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config).into();
             if self.candidates.contains(hop.slot) {
                 self.credit.charge(now, hop.slot, &mut self.candidates);
             }
@@ -124,11 +118,6 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
             + self.learners.iter().map(L::heap_bytes).sum::<usize>()
             + self.credit.heap_bytes()
             + self.candidates.heap_bytes()
-            + self.notes.heap_bytes()
-    }
-
-    fn note_bytes(&self) -> usize {
-        size_of::<L::Note>()
     }
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {

@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::{Hop, MAX_RELAYS, Packet, PathController, Report, Slot};
+use super::{Hop, MAX_RELAYS, PathController, Report, Slot};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
@@ -355,10 +355,10 @@ impl Perfect {
 }
 
 impl PathController for Perfect {
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
         self.next_slice = Time::from_nanos((now.as_nanos() / SLICE_NANOS + 1) * SLICE_NANOS);
         let mut manager = self.manager.lock().expect("no sender panics while it asks the manager");
-        let destination = self.search.view[packet.destination.index()];
+        let destination = self.search.view[destination.index()];
         let start = rng.below(self.search.view.len());
         let Some(found) = self.search.find(&manager, now, destination, start) else {
             return false;
@@ -366,7 +366,7 @@ impl PathController for Perfect {
         let relays: Vec<u32> = found.iter().map(|&place| self.search.view[place]).collect();
         manager.commit(now, self.search.source, &relays, destination);
         for (hop, &place) in path.iter_mut().zip(&found) {
-            hop.slot = Slot(place as u16);
+            *hop = Hop { slot: Slot(place as u16), ..Hop::default() };
         }
         true
     }

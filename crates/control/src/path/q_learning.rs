@@ -11,8 +11,8 @@
 
 use serde::Deserialize;
 
-use super::Outcome;
 use super::learner::{Evidence, RateLearner};
+use super::{Outcome, Ticket};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::units::{Bytes, Rate};
@@ -164,14 +164,34 @@ fn possible(config: &QLearningConfig, state: u32) -> core::ops::Range<usize> {
     first..last + 1
 }
 
-/// How a packet was sent. Packed: without the bytes that would keep each note where words begin.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(Rust, packed)]
+/// How a packet was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentIn {
     in_fast_start: bool,
     state: u32,
     /// What led to the state.
     action: u8,
+}
+
+impl SentIn {
+    const FAST_START: u32 = 1 << 31;
+}
+
+/// The action is in the two low bits, fast start in the highest, the state between.
+impl From<SentIn> for Ticket {
+    #[inline]
+    fn from(sent: SentIn) -> Ticket {
+        let mark = if sent.in_fast_start { SentIn::FAST_START } else { 0 };
+        Ticket(mark | sent.state << 2 | u32::from(sent.action))
+    }
+}
+
+impl From<Ticket> for SentIn {
+    #[inline]
+    fn from(Ticket(bits): Ticket) -> SentIn {
+        let in_fast_start = bits & SentIn::FAST_START != 0;
+        SentIn { in_fast_start, state: (bits & !SentIn::FAST_START) >> 2, action: (bits & 3) as u8 }
+    }
 }
 
 impl QLearning {
@@ -430,6 +450,14 @@ mod tests {
         // r = 0.015 × 100 000; Q(100 000, stay) = 0.25 (r + 0.9 × 0 − 0); a sum of singles is that exact.
         let (learned, expected) = (agent.table.values(&config, 100_000)[STAY], 0.25 * 0.015 * 100_000.0);
         assert!((learned / expected - 1.0).abs() < 0.01, "{learned} in place of {expected}");
+    }
+
+    #[test]
+    fn a_ticket_keeps_what_was_noted() {
+        for (in_fast_start, state, action) in [(false, 1, DOWN), (true, 39, UP), (true, (1 << 29) - 1, STAY)] {
+            let note = SentIn { in_fast_start, state, action: action as u8 };
+            assert_eq!(SentIn::from(Ticket::from(note)), note);
+        }
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! The worst case that the others are compared with. [Raiber 2010] 6.3.1.
 
 use super::candidates::Candidates;
-use super::{Hop, Packet, PathController, Report, Slot};
+use super::{Hop, PathController, Report, Slot};
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::Rate;
+use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
 
 /// Draws relays, learns nothing.
@@ -22,8 +22,8 @@ impl Random {
 }
 
 impl PathController for Random {
-    fn select(&mut self, _now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
-        self.candidates.draw(packet.destination, path, rng)
+    fn select(&mut self, _now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.candidates.draw(destination, path, rng)
     }
 
     fn on_outcome(&mut self, _report: &Report<'_>, _rng: &mut Rng) {}

@@ -54,8 +54,6 @@ impl Stamp {
 pub struct Report<'a> {
     /// When the outcome became known.
     pub now: Time,
-    /// The packet's number ([`Packet::number`](super::Packet::number)).
-    pub packet: u32,
     /// When the packet left.
     pub sent_at: Time,
     /// Where it went.
@@ -75,11 +73,10 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// That packet 0 over `path` had this outcome; its times are zero, and nothing was stamped.
+    /// That a packet over `path` had this outcome; its times are zero, and nothing was stamped.
     pub fn of(outcome: Outcome, path: &'a [Hop], rtts: &'a PairRtts) -> Report<'a> {
         Report {
             now: Time::ZERO,
-            packet: 0,
             sent_at: Time::ZERO,
             destination: Slot::default(),
             path,

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use super::credits::Credits;
 use super::losses::{Blame, Losses};
 use super::setup::Setup;
-use super::{Hop, Packet, PathController, Report, Slot};
+use super::{Hop, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
@@ -145,8 +145,8 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
 }
 
 impl PathController for Timeouts {
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
-        self.credits.take(now, packet.destination, path, rng)
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.credits.take(now, destination, path, rng)
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {

@@ -34,7 +34,7 @@ use super::losses::Losses;
 use super::queue_delays::{Parts, QueueDelays};
 use super::setup::Setup;
 use super::timeouts::{LossRate, MOST, TimeoutsConfig};
-use super::{Hop, Outcome, Packet, PathController, Report, Slot};
+use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -427,8 +427,8 @@ impl Tomography {
 }
 
 impl PathController for Tomography {
-    fn select(&mut self, now: Time, packet: Packet, path: &mut [Hop], rng: &mut Rng) -> bool {
-        self.credits.take(now, packet.destination, path, rng)
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.credits.take(now, destination, path, rng)
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {

@@ -34,12 +34,9 @@ fn bytes_a_peer<T: TelemetryField>(scenario: &Scenario) -> Result<f64, Parameter
     let overlay = &scenario.overlay;
     let known = overlay.known_peers.min(overlay.peers - 1);
     let setup = Setup { peers: known, packet: overlay.packet, start: Time::ZERO, pacing: overlay.pacing };
-    let (controller, note) = match overlay.controller.build {
-        Build::Omniscient => (0, 0),
-        build => {
-            let controller = build.make(&setup, &overlay.parameters).expect("made anywhere")?;
-            (controller.memory_bytes(), controller.note_bytes())
-        }
+    let controller = match overlay.controller.build {
+        Build::Omniscient => 0,
+        build => build.make(&setup, &overlay.parameters).expect("made anywhere")?.memory_bytes(),
     };
     let stamping = overlay.stamps && overlay.reads_telemetry();
     let tables = size_of::<Option<OverlayPeer<u32, T>>>()
@@ -54,8 +51,8 @@ fn bytes_a_peer<T: TelemetryField>(scenario: &Scenario) -> Result<f64, Parameter
     let path_bytes = (relays + 1.0) * overlay.packet.get() as f64 + relays * overlay.ack.get() as f64;
     let packets_a_second = overlay.limit.bytes_per_sec() / path_bytes;
     let under_way = packets_a_second * (2.0 * relays + 1.0) * delay * Pairs::<Routed<T>>::MESSAGE_BYTES as f64;
-    let remembered_bytes = PathSender::remembered_bytes(overlay.relays, note) as f64;
-    let remembered = packets_a_second * 2.0 * (relays + 1.0) * delay * remembered_bytes;
+    let remembered =
+        packets_a_second * 2.0 * (relays + 1.0) * delay * PathSender::remembered_bytes(overlay.relays) as f64;
     Ok(tables as f64 + under_way + remembered)
 }
 

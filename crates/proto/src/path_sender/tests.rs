@@ -1,7 +1,5 @@
 use anabranch_control::path::Stamp;
-use anabranch_control::path::notes::Notes;
 use anabranch_control::path::registry::{self, Pacing, Setup};
-use anabranch_control::units::Rate;
 use proptest::prelude::*;
 
 use super::*;
@@ -93,85 +91,6 @@ fn relays_are_passed_in_the_order_of_their_slots_if_they_shall_and_their_stamps_
 
 /// A packet is on its way while others tell that the way has become longer: it is waited for as long as
 /// that allows, and no longer.
-/// Notes of each relay its name, and looks whether that comes back.
-#[derive(Clone, Debug, Default)]
-struct Notary {
-    notes: Notes<Slot>,
-    selected: u16,
-}
-
-impl PathController for Notary {
-    fn select(&mut self, _: Time, packet: Packet, path: &mut [Hop], _: &mut Rng) -> bool {
-        let relays = path.len();
-        for (place, hop) in path.iter_mut().enumerate() {
-            // Downwards from another one each time: never in order, but where it begins anew.
-            hop.slot = Slot((self.selected + 2 * relays as u16 - place as u16) % 5);
-            self.notes.of_mut(packet.number, relays)[usize::from(hop.place)] = hop.slot;
-        }
-        self.selected += 1;
-        true
-    }
-
-    fn on_outcome(&mut self, report: &Report<'_>, _: &mut Rng) {
-        for hop in report.path {
-            assert_eq!(self.notes.of(report.packet, report.path.len())[usize::from(hop.place)], hop.slot);
-        }
-    }
-
-    fn on_late(&mut self, report: &Report<'_>, rng: &mut Rng) {
-        self.on_outcome(report, rng);
-    }
-
-    fn wake(&self, _: Time) -> Wake {
-        Wake::DepartNow(())
-    }
-
-    fn rate(&self, _: Slot) -> Option<Rate> {
-        None
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.notes.heap_bytes()
-    }
-
-    fn trace(&self, _: Slot, _: &mut dyn FnMut(&'static str, f64)) {}
-}
-
-#[test]
-fn what_is_noted_of_a_relay_comes_back_with_it_in_whatever_order_they_are_passed() {
-    let config = SenderConfig { peers: 6, relays: 3, packet: Bytes::new(1500), rtt: RttConfig::default() };
-    for in_order in [false, true] {
-        let mut sender = PathSender::new(&config, Box::new(Notary::default()), Rng::stream(1, "sender"));
-        if in_order {
-            sender = sender.with_relays_in_order();
-        }
-        let (mut now, mut sorted, mut verdicts) = (Time::ZERO, 0, [0; 2]);
-        for round in 0..30 {
-            let mut departures: Vec<Departure> =
-                (0..20).map(|_| sender.poll(now, Slot(5)).departs().expect("nothing limits it")).collect();
-            sorted += departures.iter().filter(|departure| departure.relays().is_sorted()).count();
-            // The numbers come back in another order, and some packets never.
-            departures.rotate_left(round % 20);
-            now += RTT;
-            sender.on_timer(now, |_| {});
-            // In each third round all of them come late.
-            while round % 3 == 0 && sender.in_flight() > 0 {
-                now = sender.timer();
-                sender.on_timer(now, |_| {});
-            }
-            for departure in departures.iter().skip(3) {
-                match sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default()) {
-                    AckVerdict::Acked { .. } => verdicts[0] += 1,
-                    AckVerdict::Late { .. } => verdicts[1] += 1,
-                    AckVerdict::Unknown | AckVerdict::Forged => {}
-                }
-            }
-        }
-        assert!(verdicts[0] > 100 && verdicts[1] > 100, "{verdicts:?}");
-        assert_eq!(sorted == 600, in_order, "{sorted} in order");
-    }
-}
-
 #[test]
 fn a_deadline_moves_with_what_is_learned_of_round_trips_if_it_shall() {
     for moves in [false, true] {

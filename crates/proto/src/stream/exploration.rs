@@ -28,7 +28,7 @@
 use std::collections::BTreeMap;
 
 use anabranch_control::path::learner::{Evidence, RateLearner};
-use anabranch_control::path::q_learning::{QLearning, QLearningConfig, SentIn};
+use anabranch_control::path::q_learning::{QLearning, QLearningConfig};
 use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, Report, Slot};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
@@ -118,8 +118,6 @@ struct Sent {
     is_late: bool,
     clients: Vec<(ClientId, Slot)>,
     hops: Vec<Hop>,
-    /// What the learner of each of them noted; none of who was gone already.
-    notes: Vec<Option<SentIn>>,
 }
 
 /// What leaves now: over which session, of which chain, and what its ACK must say.
@@ -252,7 +250,7 @@ impl Exploration {
                 links.forget(slot);
                 let mut learner = QLearning::new(learning, Bytes::new(1));
                 let begin = (member.announced as u32).min(learning.max_state);
-                let path = [Hop { slot, place: 0 }];
+                let path = [Hop { slot, ticket: learner.on_sent(learning).into() }];
                 for _ in 1..begin {
                     let report = Report::of(Outcome::Acked, &path, links);
                     let evidence = Evidence { report: &report, place: 0, note: learner.on_sent(learning) };
@@ -309,16 +307,15 @@ impl Exploration {
         // T = Σ (L + α V) (4.6), and the way of the ACK.
         let timeout = links.timeout(&slots) + ack(chain.first);
         let forwarding = &chain.clients[..chain.clients.len() - 1];
-        let hops = forwarding.iter().enumerate().map(|(place, (_, slot))| Hop { slot: *slot, place: place as u8 });
-        let notes = forwarding
-            .iter()
-            .map(|(client, _)| self.viewers.get_mut(client).map(|viewer| viewer.learner.on_sent(&self.learning)));
+        let hops = forwarding.iter().map(|(client, slot)| {
+            let note = self.viewers.get_mut(client).map(|viewer| viewer.learner.on_sent(&self.learning));
+            Hop { slot: *slot, ticket: note.map(Into::into).unwrap_or_default() }
+        });
         let sent = Sent {
             at: now,
             deadline: now + timeout,
             is_late: false,
             hops: hops.collect(),
-            notes: notes.collect(),
             clients: chain.clients.clone(),
         };
         let departure = Departure { session: chain.first, chain: chain.number, nonce };
@@ -377,11 +374,11 @@ impl Exploration {
     fn learn(&mut self, outcome: Outcome, sent: &Sent, links: &PairRtts) {
         let report = Report::of(outcome, &sent.hops, links);
         for (place, (client, _)) in sent.clients.iter().take(sent.hops.len()).enumerate() {
-            let (Some(viewer), Some(note)) = (self.viewers.get_mut(client), sent.notes[place]) else { continue };
+            let Some(viewer) = self.viewers.get_mut(client) else { continue };
             if outcome == Outcome::Acked && !viewer.is_full {
                 continue;
             }
-            let evidence = Evidence { report: &report, place, note };
+            let evidence = Evidence { report: &report, place, note: sent.hops[place].ticket.into() };
             viewer.learner.on_outcome(&self.learning, Bytes::new(1), evidence, &mut self.rng);
         }
     }

@@ -38,8 +38,7 @@ fn run(parameters: &str, limit: [Limit; 9], loss: f64, seconds: f64) -> (Box<dyn
         } else {
             now = asks;
         }
-        let packet = Packet { number: 0, destination: Slot(9), size: PACKET };
-        while controller.select(now, packet, &mut path, &mut rng) {
+        while controller.select(now, Slot(9), PACKET, &mut path, &mut rng) {
             let sent = now.as_secs_f64();
             let (mut round_trip, mut is_lost) = (0.2 + 0.02 * rng.uniform(), rng.chance(1.0 - (1.0 - loss).powi(6)));
             for hop in path {
