@@ -42,6 +42,7 @@ def modules_of(source: Path) -> dict[tuple[str, ...], Path]:
 def needs_of(name: tuple[str, ...], file: Path, modules: dict[tuple[str, ...], Path]) -> set[tuple[str, ...]]:
     """The modules that a file's `use` lines lead to."""
     text = re.split(r"#\[cfg\(test\)\]\s*mod \w+ \{", file.read_text())[0]
+    text = re.sub(r"#\[cfg\(test\)\]\s*use\s+[^;]+;", "", text)
     needs = set()
     for tree in re.findall(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", text, re.M):
         for path in paths_of(tree):
