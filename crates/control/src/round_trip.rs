@@ -68,11 +68,11 @@ impl RoundTripEstimator {
         self.sampled
     }
 
-    /// How long a packet may stay behind one that was acknowledged before it is lost: 9/8 of
-    /// the larger of the smoothed and the latest time (RFC 9002, 6.1.2). On a path that reorders it
-    /// is `multiple` times as far behind that larger one, up to the smoothed one; or `multiple` quarters of
-    /// the least time, if these are longer (RFC 8985, 6.2, step 4, which has these alone: where delays
-    /// vary by as much as they are, the least one is next to nothing, and what is late stays lost).
+    /// How long after it left a packet is lost, if one that left later was acknowledged: 9/8 of the
+    /// larger of the smoothed and the latest round trip (RFC 9002, 6.1.2). On a path that reorders, what is
+    /// added to that larger one is `multiple` quarters of the least round trip (RFC 8985, 6.2, step 4) or
+    /// `multiple` eighths of the larger one, whichever is longer, but no more than the smoothed one. The
+    /// eighths are not in RFC 8985: where delays vary by half of their mean, the least is next to nothing.
     #[inline]
     pub fn loss_delay(&self, multiple: u64) -> Duration {
         let usual = self.smoothed.max(self.latest);

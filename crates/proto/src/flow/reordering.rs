@@ -16,9 +16,9 @@
 //!                    with one; 1 again after 16 recoveries without one
 //! ```
 //!
-//! RFC 8985 has quarters of the least round trip alone. Where delays vary by as much as they are, that is next to nothing:
-//! 40 packets in flight over 25 ms with a deviation of 12 ms each way were declared lost eight times each. RFC 9002
-//! (6.1.2) leaves the time threshold to adapt; what it begins with is raised as well here.
+//! RFC 8985 knows the first `late` alone. Where delays vary by half of their mean, the least round trip is next to
+//! nothing: of 40 packets in flight over 25 ms with a deviation of 12 ms each way, each was declared lost eight times.
+//! RFC 9002 (6.1.2) allows adaptive time thresholds: the eighth that it begins with is multiplied as well here.
 //!
 //! What a controller did because of a spurious loss is not undone, and it is not told: RFC 9002
 //! says nothing of it, and RFC 9438 (4.9) leaves it open.
@@ -76,7 +76,7 @@ impl Reordering {
         if self.multiple == 0 { PACKET_THRESHOLD } else { u64::MAX }
     }
 
-    /// How often what a packet may be late is counted.
+    /// How many times `late` a packet may be late; 0 on a path that was not seen to reorder.
     #[inline]
     pub fn multiple(&self) -> u64 {
         self.multiple

@@ -244,8 +244,9 @@ impl Space {
                 self.rtt.sample(now.since(at), ack_delay);
                 sampled = true;
             } else if self.reordering.packet_threshold() == u64::MAX {
-                // Where packets overtake each other, those that are the newest to have arrived took less time than
-                // others. What comes out of order is acknowledged at once (RFC 9000, 13.2.1).
+                // Where packets overtake each other, those that arrive as the newest took less time than others do:
+                // samples of them alone (RFC 9002, 5.1) are too short. What comes out of order is acknowledged at
+                // once (RFC 9000, 13.2.1).
                 self.rtt.sample(now.since(at), Duration::ZERO);
                 sampled = true;
             }
