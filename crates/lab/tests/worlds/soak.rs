@@ -40,6 +40,15 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     );
 }
 
+/// Bursts without end left relays no room for ACKs, and senders did not learn that all had come.
+#[test]
+fn a_file_that_has_come_is_not_sent_for_ever() {
+    for seed in [5235, 7540] {
+        let ran = transfer::run(&Case::draw(seed), &Progress::default()).expect("it is not interrupted");
+        assert_eq!((ran.violation, ran.ending, ran.published), (None, Some(Ending::Whole), 1), "{seed}");
+    }
+}
+
 #[test]
 fn equal_seeds_give_equal_soaks_on_any_number_of_threads_and_with_any_keys() {
     let (one, three) = (run(500, 24, 1), run(500, 24, 3));

@@ -330,6 +330,7 @@ impl FileSender {
 
     fn act_on(&mut self, now: Time, report: Report<'_>, answers: Option<Carried>) {
         let answers_finish = answers == Some(Carried::Finish);
+        let answers_block = matches!(answers, Some(Carried::Block(_)));
         if let Phase::Over | Phase::Greeting = self.phase {
             return;
         }
@@ -355,6 +356,8 @@ impl FileSender {
                     self.repeat_at = self.repeat_at.min(now + SOON);
                 }
             }
+            // The offer's answer tells what was there from before; a block's does not.
+            (Code::Checking, Phase::Offering) if answers_block => {}
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
                 self.place = None;
                 self.resume(report.text);
@@ -372,7 +375,7 @@ impl FileSender {
                 self.progressed = Some(now);
                 self.enter(now, Phase::Sending);
             }
-            (Code::Checking, Phase::Sending) if answers == Some(Carried::Question) => {
+            (Code::Checking, Phase::Sending) if answers_block || answers == Some(Carried::Question) => {
                 self.arrived.fill(u64::MAX);
                 self.missing = 0;
                 self.finish_if_all_arrived(now);

@@ -339,7 +339,8 @@ fn what_a_receiver_says_to_have_does_not_leave_and_leaves_after_all_if_it_was_no
     assert!(matches!(outcome, Some(Ok(done)) if done.resumed == 0), "{outcome:?}");
     let counters = pair.receiver.counters();
     assert_eq!(counters.blocks, 100);
-    assert!((40..60).contains(&counters.duplicates), "40 left at first, then all of them: {counters:?}");
+    // 40 left at first. Of all of them the last twenty need not leave again: with block 79 all have come.
+    assert!((20..40).contains(&counters.duplicates), "{counters:?}");
 }
 
 /// It has them all, it says, and again that it lacks some.
@@ -616,7 +617,7 @@ impl Store for Files {
     fn discard(&mut self, _: SessionId) {}
 }
 
-/// The blocks have arrived, their ACKs have not; the receiver may take its time to check the file.
+/// The blocks have arrived, their answers have not; the receiver may take its time to check the file.
 #[test]
 fn a_receiver_is_asked_for_its_file_before_the_last_acks_and_ever_more_seldom_while_it_checks() {
     let mut pair = Pair::new();
@@ -627,9 +628,8 @@ fn a_receiver_is_asked_for_its_file_before_the_last_acks_and_ever_more_seldom_wh
         for datagram in pair.sent() {
             let phase = pair.sender.phase();
             let answer = pair.answer(&datagram, HERE);
-            match answer.what {
-                Type::Ack => assert_eq!(phase, Phase::Sending, "a block"),
-                _ => pair.sender.on_answer(pair.now, &answer),
+            if !matches!(pair.sender.carried(datagram.packet.id), Some(Carried::Block(_))) {
+                pair.sender.on_answer(pair.now, &answer);
             }
             if phase == Phase::Finishing {
                 questions.push(pair.now);
@@ -655,6 +655,42 @@ fn a_receiver_is_asked_for_its_file_before_the_last_acks_and_ever_more_seldom_wh
     assert!(questions[0] < Time::from_secs_f64(0.2), "{questions:?}");
     // Every 125 ms at first, for no round trip was measured; then twice a second.
     assert!((40..60).contains(&questions.len()), "{questions:?}");
+}
+
+/// Two soaks found it: the file had come, of the ACKs some came back and were lost among bursts that no relay had
+/// room for, and the receiver had forgotten the session before the last of them.
+#[test]
+fn a_sender_learns_from_one_answer_to_a_block_that_all_blocks_have_come() {
+    let mut pair = Pair::of_blocks(40);
+    let mut learned = None;
+    while pair.sender.outcome().is_none() {
+        for datagram in pair.sent_at_most(20) {
+            let Some(answer) = pair.answer_if_any(&datagram, HERE) else { continue };
+            // All ACKs are lost, and of the reports all but those to hellos, offers and a block.
+            let carried = pair.sender.carried(datagram.packet.id);
+            if answer.what == Type::Ack || carried == Some(Carried::Question) {
+                continue;
+            }
+            if let Some(Carried::Block(_)) = carried {
+                assert_eq!((pair.sender.missing, pair.sender.phase()), (40, Phase::Sending));
+                learned = Some(pair.now);
+            }
+            pair.sender.on_answer(pair.now, &answer);
+            if learned == Some(pair.now) {
+                assert_eq!((pair.sender.missing, pair.sender.phase()), (0, Phase::Finishing));
+                break;
+            }
+        }
+        while let Some(FileJob { session, task: FileTask::Read(part) }) = pair.sender.next_job() {
+            let result = FileResult::Read(part.start, Ok(vec![0; (part.end - part.start) as usize]));
+            pair.sender.on_done(pair.now, FileDone { session, result });
+        }
+        pair.disk();
+        pair.wait(10);
+        assert!(pair.now < Time::from_secs_f64(5.0), "{:?}", pair.sender);
+    }
+    assert!(learned.is_some());
+    assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
 }
 
 /// A soak found it: who was heard after a long silence had stood still for too long already.

@@ -120,14 +120,14 @@ fn a_hello_that_is_said_again_gets_the_same_session_and_a_proof_of_its_own() {
 
 #[test]
 fn a_datagram_that_comes_twice_gets_nothing_and_a_block_that_is_said_again_is_acknowledged() {
-    let mut pair = Pair::new(2, Limits::default());
+    let mut pair = Pair::new(3, Limits::default());
     let (mut plain, mut sealed) = (Vec::new(), Vec::new());
     Message::Offer(pair.offer()).encode(7, &mut plain);
     pair.session.seal_data(&plain, &mut sealed);
     assert_eq!(pair.send(&sealed), Some(Some((Code::Accepted, String::new()))));
     assert_eq!(pair.send(&sealed), None);
     assert!(pair.block(0) && pair.block(0), "its ACK was lost");
-    let bytes = pair.file[BLOCK..].to_vec();
+    let bytes = pair.file[BLOCK..2 * BLOCK].to_vec();
     Message::Block { index: 1, bytes: &bytes }.encode(7, &mut plain);
     sealed.clear();
     pair.session.seal_data(&plain, &mut sealed);

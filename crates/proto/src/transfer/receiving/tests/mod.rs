@@ -188,7 +188,7 @@ impl Pair {
     fn send_all_in(&mut self, session: &mut Session) {
         for index in 0..self.file.len() / BLOCK {
             let bytes = self.file[index * BLOCK..][..BLOCK].to_vec();
-            assert_eq!(self.say_in(session, &Message::Block { index: index as u32, bytes: &bytes }), Some(None));
+            assert!(is_taken(self.say_in(session, &Message::Block { index: index as u32, bytes: &bytes })));
         }
         while !self.jobs.is_empty() {
             self.work();
@@ -232,10 +232,14 @@ impl Pair {
         })
     }
 
-    /// Whether block `index` is acknowledged.
-    fn block(&mut self, index: usize) -> bool {
+    fn say_block(&mut self, index: usize) -> Option<Option<(Code, String)>> {
         let bytes = self.file[index * BLOCK..][..BLOCK].to_vec();
-        self.say(&Message::Block { index: index as u32, bytes: &bytes }) == Some(None)
+        self.say(&Message::Block { index: index as u32, bytes: &bytes })
+    }
+
+    /// Whether block `index` is taken: acknowledged or, if all has come, answered so.
+    fn block(&mut self, index: usize) -> bool {
+        is_taken(self.say_block(index))
     }
 
     fn code(&mut self) -> Code {
@@ -268,6 +272,11 @@ impl Pair {
     }
 }
 
+/// Whether a block was answered that it has come, or that all have.
+fn is_taken(answer: Option<Option<(Code, String)>>) -> bool {
+    matches!(answer, Some(None | Some((Code::Checking | Code::Complete, _))))
+}
+
 fn at(last: u8) -> IpAddr {
     IpAddr::from([198, 51, 100, last])
 }
@@ -294,6 +303,22 @@ fn of_one_file_one_job_is_under_way_and_the_check_begins_when_all_is_written() {
     let [Event::Offered { .. }, Event::Begun { .. }, Event::Complete { length: 50, .. }] = events[..] else {
         panic!("{events:?}");
     };
+}
+
+/// The ACKs of the others may have been lost.
+#[test]
+fn a_block_is_answered_that_all_has_come_from_the_last_one_on() {
+    let mut pair = Pair::new(2, Limits::default());
+    pair.say(&Message::Offer(pair.offer()));
+    pair.work();
+    assert_eq!(pair.say_block(1), Some(None));
+    let (checking, complete) = ((Code::Checking, String::new()), (Code::Complete, "a".to_owned()));
+    assert_eq!(pair.say_block(0), Some(Some(checking.clone())));
+    while !pair.jobs.is_empty() {
+        assert_eq!(pair.say_block(1), Some(Some(checking.clone())), "{:?}", pair.tasks());
+        pair.work();
+    }
+    assert_eq!(pair.say_block(1), Some(Some(complete)));
 }
 
 #[test]
