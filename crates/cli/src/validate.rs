@@ -35,6 +35,10 @@ pub struct Args {
     /// With --kernel: shorter and fewer runs, about two minutes
     #[arg(long, requires = "kernel")]
     quick: bool,
+    /// With --kernel: make RUNS runs in all of what the first four (two with --quick) leave unsettled;
+    /// 32 take about half an hour
+    #[arg(long, requires = "kernel", value_name = "RUNS", value_parser = clap::value_parser!(u64).range(5..=1000))]
+    settle: Option<u64>,
 }
 
 #[derive(Serialize)]

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let progress = progress::until_interrupted()?;
     let started = Instant::now();
     let bar = progress::show(&progress, "validate --kernel");
-    let made = make(&cases(&here), extent, &progress);
+    let made = make(&cases(&here), extent, args.settle, &progress);
     bar.end();
     let (comparisons, disturbed) = made?;
     let wall_s = started.elapsed().as_secs_f64();
@@ -106,43 +106,88 @@ struct Task {
 struct Board {
     waiting: Vec<Task>,
     load_mbit_s: f64,
-    runs: Vec<Vec<(u64, Run)>>,
-    disturbed: u64,
+    made: Made,
     failure: Option<TestbedFailure>,
 }
 
-/// Comparisons of all cases that have a run, and how many runs were thrown away.
-fn make(cases: &[Case], extent: Extent, progress: &Progress) -> Result<(Vec<Comparison>, u64), Failure> {
-    let ours = match simulate(cases, extent, progress) {
+/// The kernel's runs of all cases, and how many were thrown away.
+#[derive(Default)]
+struct Made {
+    runs: Vec<Vec<(u64, Run)>>,
+    disturbed: u64,
+}
+
+/// Comparisons of all cases that have a run, and how many runs were thrown away. Of a case that is unsettled
+/// then, `settle` runs are made in all.
+fn make(
+    cases: &[Case],
+    extent: Extent,
+    settle: Option<u64>,
+    progress: &Progress,
+) -> Result<(Vec<Comparison>, u64), Failure> {
+    let mut ours = match simulate(cases, extent, progress) {
         Err(ValidationError::Interrupted) => return Ok((Vec::new(), 0)),
         other => other?,
     };
-    let each = |case| (1..=extent.repeats).map(move |repeat| Task { case, repeat, tries: 1 });
-    let mut waiting: Vec<Task> = (0..cases.len()).flat_map(each).collect();
+    let mut made = Made { runs: vec![Vec::new(); cases.len()], disturbed: 0 };
+    let all: Vec<usize> = (0..cases.len()).collect();
+    measure(&mut made, &ours, cases, &all, (1, extent), progress)?;
+    if let Some(repeats) = settle.filter(|&repeats| repeats > extent.repeats) {
+        let is_unsettled = |case: &usize| {
+            let comparisons = ours[*case].beside(&made.of(*case));
+            comparisons.iter().any(|comparison| comparison.verdict == Verdict::Unsettled)
+        };
+        let unsettled: Vec<usize> = all.into_iter().filter(is_unsettled).collect();
+        let more = Extent { repeats, ..extent };
+        let some: Vec<Case> = unsettled.iter().map(|&case| cases[case]).collect();
+        match simulate(&some, more, progress) {
+            Err(ValidationError::Interrupted) => {}
+            again => {
+                unsettled.iter().zip(again?).for_each(|(&case, again)| ours[case] = again);
+                measure(&mut made, &ours, cases, &unsettled, (extent.repeats + 1, more), progress)?;
+            }
+        }
+    }
+    let each = |(case, ours): (usize, &Ours)| match &made.of(case)[..] {
+        [] => Vec::new(),
+        runs => ours.beside(runs),
+    };
+    Ok((ours.iter().enumerate().flat_map(each).collect(), made.disturbed))
+}
+
+impl Made {
+    /// In the order of their numbers: workers end in any.
+    fn of(&self, case: usize) -> Vec<Run> {
+        let mut runs = self.runs[case].clone();
+        runs.sort_by_key(|(repeat, _)| *repeat);
+        runs.into_iter().map(|(_, run)| run).collect()
+    }
+}
+
+/// Makes the kernel's runs of the cases at these places, from number `first` to the last of `extent`.
+fn measure(
+    made: &mut Made,
+    ours: &[Ours],
+    cases: &[Case],
+    places: &[usize],
+    (first, extent): (u64, Extent),
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let each = |&case: &usize| (first..=extent.repeats).map(move |repeat| Task { case, repeat, tries: 1 });
+    let mut waiting: Vec<Task> = places.iter().flat_map(each).collect();
     progress.total.fetch_add(waiting.len() as u64 * extent.seconds, Ordering::Relaxed);
     // The first repeat of every case is made before the second of any.
     waiting.sort_by_key(|task| task.repeat);
-    let board = Mutex::new(Board { waiting, runs: vec![Vec::new(); cases.len()], ..Board::default() });
+    let board = Mutex::new(Board { waiting, made: std::mem::take(made), ..Board::default() });
     let changed = Condvar::new();
     std::thread::scope(|scope| {
         for _ in 0..MOST_RUNS {
-            scope.spawn(|| work(&board, &changed, &ours, cases, extent, progress));
+            scope.spawn(|| work(&board, &changed, ours, cases, extent, progress));
         }
     });
     let board = board.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(failure) = board.failure {
-        return Err(failure.into());
-    }
-    let mut comparisons = Vec::new();
-    for (ours, mut runs) in ours.iter().zip(board.runs) {
-        // Workers end in any order.
-        runs.sort_by_key(|(repeat, _)| *repeat);
-        let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
-        if !runs.is_empty() {
-            comparisons.extend(ours.beside(&runs));
-        }
-    }
-    Ok((comparisons, board.disturbed))
+    *made = board.made;
+    board.failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
@@ -182,13 +227,15 @@ fn work(board: &Mutex<Board>, changed: &Condvar, ours: &[Ours], cases: &[Case], 
             // An interrupted run is not a whole one.
             Ok(Emulated { measured, .. }) if measured.length < scenario.length => {}
             Ok(Emulated { emulator, .. }) if emulator.is_saturated() => {
-                now.disturbed += 1;
+                now.made.disturbed += 1;
                 if task.tries < TRIES {
                     progress.total.fetch_add(extent.seconds, Ordering::Relaxed);
                     now.waiting.push(Task { tries: task.tries + 1, ..task });
                 }
             }
-            Ok(Emulated { measured, .. }) => now.runs[task.case].push((task.repeat, Run::of(&scenario, &measured))),
+            Ok(Emulated { measured, .. }) => {
+                now.made.runs[task.case].push((task.repeat, Run::of(&scenario, &measured)))
+            }
         }
         changed.notify_all();
     }

@@ -309,7 +309,8 @@ fn an_interrupted_comparison_with_the_kernel_keeps_what_was_measured() {
         return;
     }
     let place = Place::new("");
-    let mut command: Command = place.command(&["validate", "--kernel", "--quick", "--json", "--out", "out"]);
+    let mut command: Command =
+        place.command(&["validate", "--kernel", "--quick", "--settle", "8", "--json", "--out", "out"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     // Ours are simulated in a few seconds, and the first runs of 15 s end.

@@ -33,8 +33,11 @@ const RATES: [u64; 2] = [5, 20];
 /// Flows, all of one kind.
 const FLOWS: usize = 4;
 
-/// Seeds of our simulations.
+/// Seeds of our simulations, at the least.
 const SEEDS: u64 = 20;
+
+/// Our simulations for each run of the kernel's, at the least: its spread shall be the larger part.
+const SEEDS_EACH: u64 = 3;
 
 /// The kernel's goodput may lie this far from ours.
 const BOUND: f64 = 0.05;
@@ -87,6 +90,11 @@ impl Extent {
     pub const FULL: Extent = Extent { seconds: 40, start_up: 10, repeats: 4 };
     /// About two.
     pub const QUICK: Extent = Extent { seconds: 15, start_up: 5, repeats: 2 };
+
+    /// Our simulations of each case.
+    fn seeds(&self) -> u64 {
+        SEEDS.max(SEEDS_EACH * self.repeats)
+    }
 }
 
 /// The kernel's congestion controls that can be compared.
@@ -237,7 +245,8 @@ pub fn simulate(cases: &[Case], extent: Extent, progress: &Progress) -> Result<V
     for case in cases {
         let mut readings = Vec::new();
         for reading in case.readings() {
-            let scenarios: Vec<FlowScenario> = (1..=SEEDS).map(|seed| case.ours(extent, reading, seed)).collect();
+            let scenarios: Vec<FlowScenario> =
+                (1..=extent.seeds()).map(|seed| case.ours(extent, reading, seed)).collect();
             let runs = run_all(&scenarios, progress)?;
             assert!(runs.iter().all(|run| run.flows[0].controller == reading.ours), "another controller ran");
             readings
