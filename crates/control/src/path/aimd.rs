@@ -15,10 +15,11 @@
 
 use core::marker::PhantomData;
 
+use bitfield_struct::bitfield;
 use serde::Deserialize;
 
+use super::Outcome;
 use super::learner::{Evidence, RateLearner};
-use super::{Outcome, Ticket};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Seconds;
@@ -77,23 +78,12 @@ pub struct Aimd<I> {
 }
 
 /// How a packet was sent.
-#[derive(Clone, Copy, Debug)]
+#[bitfield(u32)]
 pub struct SentAt {
-    rate_bytes_per_sec: f32,
+    /// In bytes a second. A rate has no sign: 31 bits are enough.
+    #[bits(31, from = f32::from_bits, into = f32::to_bits)]
+    rate: f32,
     slow_start: bool,
-}
-
-/// The rate is in the low 31 bits (a positive `f32` has no sign), slow start in the highest.
-impl From<SentAt> for Ticket {
-    fn from(sent: SentAt) -> Ticket {
-        Ticket(sent.rate_bytes_per_sec.to_bits() | u32::from(sent.slow_start) << 31)
-    }
-}
-
-impl From<Ticket> for SentAt {
-    fn from(Ticket(bits): Ticket) -> SentAt {
-        SentAt { rate_bytes_per_sec: f32::from_bits(bits & (u32::MAX >> 1)), slow_start: bits >> 31 == 1 }
-    }
 }
 
 impl<I> Aimd<I> {
@@ -101,8 +91,8 @@ impl<I> Aimd<I> {
         if self.slow_start {
             // R = R / 2, of the rate at which the lost packet was sent.
             self.slow_start = false;
-            self.rate_bytes_per_sec = f64::from(sent.rate_bytes_per_sec) / 2.0;
-        } else if !sent.slow_start {
+            self.rate_bytes_per_sec = f64::from(sent.rate()) / 2.0;
+        } else if !sent.slow_start() {
             // R = β R (4.11)
             self.rate_bytes_per_sec *= decrease;
         }
@@ -130,7 +120,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
     }
 
     fn on_sent(&mut self, _config: &AimdConfig) -> SentAt {
-        SentAt { rate_bytes_per_sec: self.rate_bytes_per_sec as f32, slow_start: self.slow_start }
+        SentAt::new().with_rate(self.rate_bytes_per_sec as f32).with_slow_start(self.slow_start)
     }
 
     fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence<'_, SentAt>, _rng: &mut Rng) {
@@ -179,10 +169,19 @@ mod tests {
     }
 
     /// An ACK's note says nothing to it.
-    const SLOWLY: SentAt = SentAt { rate_bytes_per_sec: 1500.0, slow_start: false };
+    const SLOWLY: SentAt = SentAt::new();
 
     fn steady<I: Increase>(rate: f64) -> Aimd<I> {
         Aimd { rate_bytes_per_sec: rate, slow_start: false, reading: PhantomData }
+    }
+
+    #[test]
+    fn a_note_keeps_what_was_noted_as_a_number() {
+        for (rate, slow_start) in [(1.0f32, false), (123_456.79, true), (f32::MAX, true), (0.0, false)] {
+            let note = SentAt::new().with_rate(rate).with_slow_start(slow_start);
+            let note = SentAt::from(u32::from(note));
+            assert_eq!((note.rate(), note.slow_start()), (rate, slow_start));
+        }
     }
 
     #[test]

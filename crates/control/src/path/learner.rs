@@ -4,7 +4,7 @@ use core::fmt::Debug;
 
 use serde::de::DeserializeOwned;
 
-use super::{Report, Slot, Ticket};
+use super::{Report, Slot};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::time::Duration;
@@ -48,8 +48,9 @@ pub trait RateLearner: Debug + Clone + Send + 'static {
     /// What may be set, with the paper's values as default.
     type Config: Debug + Clone + Default + Send + DeserializeOwned;
     /// What is true of the learner when a packet leaves, and matters with its outcome. A sender
-    /// keeps it for every relay of every packet, so it must fit a ticket; a number does.
-    type Note: Copy + Debug + From<Ticket> + Into<Ticket>;
+    /// keeps it for every relay of every packet, so it must fit four bytes; a number does, and several fields
+    /// do as a `bitfield`.
+    type Note: Copy + Debug + From<u32> + Into<u32>;
 
     /// Refuses parameters outside their range, naming the key and the range.
     fn check(config: &Self::Config) -> Result<(), ParameterError>;

@@ -54,20 +54,6 @@ pub const MAX_KNOWN_PEERS: usize = u16::MAX as usize - 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket(pub u32);
 
-impl From<u32> for Ticket {
-    #[inline]
-    fn from(number: u32) -> Ticket {
-        Ticket(number)
-    }
-}
-
-impl From<Ticket> for u32 {
-    #[inline]
-    fn from(ticket: Ticket) -> u32 {
-        ticket.0
-    }
-}
-
 /// One relay of a packet's path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {

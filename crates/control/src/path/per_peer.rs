@@ -8,7 +8,7 @@ use core::fmt::Debug;
 
 use super::candidates::Candidates;
 use super::learner::{Evidence, RateLearner};
-use super::{Hop, PathController, Report, Slot};
+use super::{Hop, PathController, Report, Slot, Ticket};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
@@ -61,7 +61,7 @@ impl<L: RateLearner, C: Credit> PerPeer<L, C> {
         for (place, hop) in report.path.iter().enumerate() {
             let learner = &mut self.learners[hop.slot.index()];
             let before = learner.rate(&self.config, self.packet);
-            learn(learner, &self.config, self.packet, Evidence { report, place, note: hop.ticket.into() });
+            learn(learner, &self.config, self.packet, Evidence { report, place, note: hop.ticket.0.into() });
             let after = learner.rate(&self.config, self.packet);
             if after != before {
                 self.credit.set_rate(report.now, hop.slot, after, &mut self.candidates);
@@ -78,7 +78,7 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
             return false;
         }
         for hop in path {
-            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config).into();
+            hop.ticket = Ticket(self.learners[hop.slot.index()].on_sent(&self.config).into());
             self.credit.charge(now, hop.slot, &mut self.candidates);
         }
         true
@@ -87,7 +87,7 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
     fn adopt(&mut self, now: Time, _size: Bytes, path: &mut [Hop], _rng: &mut Rng) {
         self.credit.advance(now, &mut self.candidates);
         for hop in path {
-            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config).into();
+            hop.ticket = Ticket(self.learners[hop.slot.index()].on_sent(&self.config).into());
             if self.candidates.contains(hop.slot) {
                 self.credit.charge(now, hop.slot, &mut self.candidates);
             }

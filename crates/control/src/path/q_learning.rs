@@ -9,10 +9,11 @@
 //! Until its first timeout a peer is in fast start: each ACK is a step up, and the
 //! timeout halves the state. [Raiber 2010] 5.4, 6.2.
 
+use bitfield_struct::bitfield;
 use serde::Deserialize;
 
+use super::Outcome;
 use super::learner::{Evidence, RateLearner};
-use super::{Outcome, Ticket};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::units::{Bytes, Rate};
@@ -165,33 +166,16 @@ fn possible(config: &QLearningConfig, state: u32) -> core::ops::Range<usize> {
 }
 
 /// How a packet was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
 pub struct SentIn {
-    in_fast_start: bool,
-    state: u32,
     /// What led to the state.
+    #[bits(2)]
     action: u8,
-}
-
-impl SentIn {
-    const FAST_START: u32 = 1 << 31;
-}
-
-/// The action is in the two low bits, fast start in the highest, the state between.
-impl From<SentIn> for Ticket {
-    #[inline]
-    fn from(sent: SentIn) -> Ticket {
-        let mark = if sent.in_fast_start { SentIn::FAST_START } else { 0 };
-        Ticket(mark | sent.state << 2 | u32::from(sent.action))
-    }
-}
-
-impl From<Ticket> for SentIn {
-    #[inline]
-    fn from(Ticket(bits): Ticket) -> SentIn {
-        let in_fast_start = bits & SentIn::FAST_START != 0;
-        SentIn { in_fast_start, state: (bits & !SentIn::FAST_START) >> 2, action: (bits & 3) as u8 }
-    }
+    /// At most 2^28.
+    #[bits(29)]
+    state: u32,
+    in_fast_start: bool,
 }
 
 impl QLearning {
@@ -209,7 +193,7 @@ impl QLearning {
     }
 
     fn collect(&mut self, config: &QLearningConfig, evidence: Evidence<'_, SentIn>) {
-        let SentIn { state, action, .. } = evidence.note;
+        let (state, action) = (evidence.note.state(), evidence.note.action());
         let reward = match evidence.report.outcome {
             Outcome::Acked => config.reward_ack,
             Outcome::TimedOut => config.reward_timeout,
@@ -323,7 +307,7 @@ impl RateLearner for QLearning {
 
     #[inline]
     fn on_sent(&mut self, _config: &QLearningConfig) -> SentIn {
-        SentIn { in_fast_start: self.table.in_fast_start(), state: self.state, action: self.action }
+        SentIn::new().with_in_fast_start(self.table.in_fast_start()).with_state(self.state).with_action(self.action)
     }
 
     fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence<'_, SentIn>, rng: &mut Rng) {
@@ -332,7 +316,7 @@ impl RateLearner for QLearning {
         }
         // What left in fast start has had its say in the first timeout: its state was
         // passed through, not chosen, and would fill the table with states never used.
-        if !evidence.note.in_fast_start {
+        if !evidence.note.in_fast_start() {
             self.collect(config, evidence);
         }
         self.outcomes += 1;
@@ -426,7 +410,7 @@ mod tests {
         let config = QLearningConfig { epsilon: 0.0, ..QLearningConfig::default() };
         let (mut agent, mut rng) = (learned(&config, 8), Rng::stream(3, "q"));
         assert_eq!(agent.state, 4);
-        let note = SentIn { in_fast_start: false, state: 5, action: UP as u8 }; // up from 4
+        let note = SentIn::new().with_state(5).with_action(UP as u8); // up from 4
         for outcome in [Outcome::Acked, Outcome::Acked, Outcome::Acked, Outcome::TimedOut] {
             feed(&mut agent, &config, outcome, note, &mut rng);
         }
@@ -453,10 +437,11 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_keeps_what_was_noted() {
-        for (in_fast_start, state, action) in [(false, 1, DOWN), (true, 39, UP), (true, (1 << 29) - 1, STAY)] {
-            let note = SentIn { in_fast_start, state, action: action as u8 };
-            assert_eq!(SentIn::from(Ticket::from(note)), note);
+    fn a_note_keeps_what_was_noted_as_a_number() {
+        for (in_fast_start, state, action) in [(false, 1, DOWN), (true, 39, UP), (true, 1 << 28, STAY)] {
+            let note = SentIn::new().with_in_fast_start(in_fast_start).with_state(state).with_action(action as u8);
+            let note = SentIn::from(u32::from(note));
+            assert_eq!((note.in_fast_start(), note.state(), note.action()), (in_fast_start, state, action as u8));
         }
     }
 
@@ -464,7 +449,7 @@ mod tests {
     fn packets_of_fast_start_leave_no_trace_in_the_table() {
         let config = QLearningConfig::default();
         let (mut agent, mut rng) = (learned(&config, 40), Rng::stream(4, "q"));
-        let note = SentIn { in_fast_start: true, state: 39, action: UP as u8 };
+        let note = SentIn::new().with_in_fast_start(true).with_state(39).with_action(UP as u8);
         for _ in 0..20 {
             feed(&mut agent, &config, Outcome::TimedOut, note, &mut rng);
         }

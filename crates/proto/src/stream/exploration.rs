@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use anabranch_control::path::learner::{Evidence, RateLearner};
 use anabranch_control::path::q_learning::{QLearning, QLearningConfig};
-use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, Report, Slot};
+use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, Report, Slot, Ticket};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
@@ -250,7 +250,7 @@ impl Exploration {
                 links.forget(slot);
                 let mut learner = QLearning::new(learning, Bytes::new(1));
                 let begin = (member.announced as u32).min(learning.max_state);
-                let path = [Hop { slot, ticket: learner.on_sent(learning).into() }];
+                let path = [Hop { slot, ticket: Ticket(learner.on_sent(learning).into()) }];
                 for _ in 1..begin {
                     let report = Report::of(Outcome::Acked, &path, links);
                     let evidence = Evidence { report: &report, place: 0, note: learner.on_sent(learning) };
@@ -309,7 +309,7 @@ impl Exploration {
         let forwarding = &chain.clients[..chain.clients.len() - 1];
         let hops = forwarding.iter().map(|(client, slot)| {
             let note = self.viewers.get_mut(client).map(|viewer| viewer.learner.on_sent(&self.learning));
-            Hop { slot: *slot, ticket: note.map(Into::into).unwrap_or_default() }
+            Hop { slot: *slot, ticket: note.map(|note| Ticket(note.into())).unwrap_or_default() }
         });
         let sent = Sent {
             at: now,
@@ -378,7 +378,7 @@ impl Exploration {
             if outcome == Outcome::Acked && !viewer.is_full {
                 continue;
             }
-            let evidence = Evidence { report: &report, place, note: sent.hops[place].ticket.into() };
+            let evidence = Evidence { report: &report, place, note: sent.hops[place].ticket.0.into() };
             viewer.learner.on_outcome(&self.learning, Bytes::new(1), evidence, &mut self.rng);
         }
     }
