@@ -203,3 +203,42 @@ fn keys(seed: u64, node: u32) -> [u64; 4] {
     let mut rng = Rng::indexed(seed, "fair shares", u64::from(node));
     std::array::from_fn(|_| rng.bits())
 }
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::path::registry;
+    use anabranch_proto::packet::Telemetry;
+    use anabranch_scenario::overlay::default_offered;
+
+    use super::*;
+    use crate::overlay::Second;
+    use crate::world::World;
+
+    /// Counts of each of `seconds` more seconds.
+    fn course<W>(world: &mut W, seconds: u64, step: impl Fn(&mut W) -> Second) -> Vec<Second> {
+        (0..seconds).map(|_| step(world)).collect()
+    }
+
+    #[test]
+    fn a_snapshot_goes_on_as_the_original_does_and_may_be_gone_back_to() {
+        for controller in ["random", "aimd", "q-learning", "tomography", "explicit-rate", "timeouts", "flow:cubic"] {
+            let mut scenario = Scenario::standard();
+            scenario.overlay.controller = registry::find(controller).unwrap();
+            scenario.overlay.offered = default_offered(scenario.overlay.controller);
+            let (mut parts, _) = world::<Telemetry, false>(&scenario, Sharding::NONE).unwrap();
+            let [world] = parts.shards_mut() else { panic!("one shard") };
+            let second = |world: &mut World<_, _, _, Counting, _>| {
+                world.step(world.now() + Duration::SECOND);
+                std::mem::take(&mut world.observer_mut().second)
+            };
+            course(world, 8, second);
+            let snapshot = world.clone();
+            let original = course(world, 8, second);
+            assert!(original.iter().all(|second| second.delivered > 0), "{controller}: {original:?}");
+            for _ in 0..2 {
+                *world = snapshot.clone();
+                assert_eq!(course(world, 8, second), original, "{controller}");
+            }
+        }
+    }
+}

@@ -107,6 +107,34 @@ fn took(world: &mut Network, shelf: &Shelf, file: &[u8]) -> Duration {
     panic!("the file takes longer than an hour");
 }
 
+/// Before the file is whole: the disk is no part of a world, and both write the same there.
+#[test]
+fn a_snapshot_of_a_transfer_goes_on_as_the_original_does_and_may_be_gone_back_to() {
+    let faults =
+        Faults { loss: 0.05, duplication: 0.05, reordering: 0.05, delay: Duration::from_millis(50), corruption: 0.02 };
+    let (mut world, ..) = network(Rate::from_bytes_per_sec(60_000), faults, 3);
+    let course = |world: &mut Network| {
+        let seen = |world: &Network| match world.node(SENDER).and_then(Peer::sender) {
+            Some(Sender::File(sender)) => (sender.arrived_bytes(), *sender.courier().counters()),
+            _ => panic!("a file is sent"),
+        };
+        let each = (0..20).map(|_| {
+            world.step(world.now() + Duration::from_millis(200));
+            seen(world)
+        });
+        each.collect::<Vec<_>>()
+    };
+    course(&mut world);
+    let snapshot = world.clone();
+    let original = course(&mut world);
+    let (first, last) = (original[0], original[19]);
+    assert!(first.0 > 0 && last.0 > first.0 && last.0 < LENGTH as u64 && last.1.lost > 0, "{original:?}");
+    for _ in 0..2 {
+        world = snapshot.clone();
+        assert_eq!(course(&mut world), original);
+    }
+}
+
 #[test]
 fn a_file_takes_at_least_what_its_senders_uplink_takes() {
     for bytes_per_s in [20_000, 100_000] {
