@@ -1,14 +1,16 @@
-//! `anabranch run`: one scenario, and what it measured.
+//! `anabranch run`: scenarios, one after the other, and what each measured.
 
 pub mod application;
 pub mod flows;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use anabranch_lab::flows::record::Formats;
 use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Job, Progress, run_one};
@@ -55,6 +57,9 @@ impl ScenarioArgs {
 pub struct Args {
     #[command(flatten)]
     what: ScenarioArgs,
+    /// More of them, run after it: with --json each says one line, with --out each has a folder in DIR
+    #[arg(value_name = "SCENARIO.toml")]
+    more: Vec<PathBuf>,
     /// Write summary.json, series.parquet and report.html into DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -66,31 +71,82 @@ pub struct Args {
     pcap: bool,
 }
 
-/// Runs the scenario until its end or Ctrl-C.
+/// A scenario that shall be run, and where what it measured goes.
+#[derive(Debug)]
+pub struct Asked {
+    /// Its name for people.
+    name: String,
+    scenario: AnyScenario,
+    out: Option<PathBuf>,
+    json: bool,
+    formats: Formats,
+}
+
+/// Runs the scenarios until the last one's end or Ctrl-C. All are read before the first is run.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let name = args.what.name();
-    let scenario = scenario_file::read_any(&args.what.scenario, &args.what.overrides()?)?;
-    if let AnyScenario::Overlay(scenario) = &scenario {
-        memory::check_overlay(scenario, 1)?;
-    }
-    if let Some(out) = &args.out {
+    let paths: Vec<&PathBuf> = std::iter::once(&args.what.scenario).chain(&args.more).collect();
+    let overrides = args.what.overrides()?;
+    let folders = folders(&paths, args.out.as_deref())?;
+    let asked = paths.iter().zip(folders).map(|(path, out)| args.ask(path, out, &overrides));
+    let asked: Vec<Asked> = asked.collect::<Result<_, Failure>>()?;
+    for out in asked.iter().filter_map(|asked| asked.out.as_ref()) {
         create_dir(out)?;
     }
-    match scenario {
-        AnyScenario::Overlay(_) if args.qlog || args.pcap => Err(Failure::new(format!(
-            "{name}: --qlog and --pcap are for flows over links; this is an overlay, whose report --out writes"
-        ))),
-        AnyScenario::Overlay(scenario) => overlay(args, &scenario, &name),
-        AnyScenario::Stream(_) if args.qlog || args.pcap => Err(Failure::new(format!(
-            "{name}: --qlog and --pcap are for flows over links; this is a stream, whose report --out writes"
-        ))),
-        AnyScenario::Onion(_) if args.qlog || args.pcap => Err(Failure::new(format!(
-            "{name}: --qlog and --pcap are for flows over links; this is an onion overlay, whose report --out writes"
-        ))),
-        AnyScenario::Onion(scenario) => application::run(args, &scenario, &name),
-        AnyScenario::Flows(scenario) => flows::run(args, scenario, &name),
-        AnyScenario::Stream(scenario) => application::run(args, &scenario, &name),
+    let progress = progress::until_interrupted()?;
+    for (index, asked) in asked.iter().enumerate() {
+        if !args.what.json && !args.more.is_empty() {
+            println!("{}{}", if index > 0 { "\n" } else { "" }, asked.name);
+        }
+        match &asked.scenario {
+            AnyScenario::Overlay(scenario) => overlay(asked, scenario, &progress),
+            AnyScenario::Onion(scenario) => application::run(asked, scenario, &progress),
+            AnyScenario::Flows(scenario) => flows::run(asked, scenario.clone(), &progress),
+            AnyScenario::Stream(scenario) => application::run(asked, scenario, &progress),
+        }?;
     }
+    Ok(())
+}
+
+impl Args {
+    fn ask(&self, path: &Path, out: Option<PathBuf>, overrides: &[Override]) -> Result<Asked, Failure> {
+        let name = path.display().to_string();
+        let scenario = scenario_file::read_any(path, overrides)?;
+        let formats = Formats { qlog: self.qlog, pcap: self.pcap };
+        let is = match &scenario {
+            AnyScenario::Flows(_) => None,
+            AnyScenario::Overlay(scenario) => {
+                memory::check_overlay(scenario, 1)?;
+                Some("an overlay")
+            }
+            AnyScenario::Stream(_) => Some("a stream"),
+            AnyScenario::Onion(_) => Some("an onion overlay"),
+        };
+        match is {
+            Some(is) if formats != Formats::default() => Err(Failure::new(format!(
+                "{name}: --qlog and --pcap are for flows over links; this is {is}, whose report --out writes"
+            ))),
+            _ => Ok(Asked { name, scenario, out, json: self.what.json, formats }),
+        }
+    }
+}
+
+/// Where each scenario's files go: one's into `out`, those of several into folders there that have the
+/// scenarios' names.
+fn folders(paths: &[&PathBuf], out: Option<&Path>) -> Result<Vec<Option<PathBuf>>, Failure> {
+    let Some(out) = out.filter(|_| paths.len() > 1) else { return Ok(vec![out.map(Path::to_owned); paths.len()]) };
+    let mut taken = BTreeMap::new();
+    let mut folder = |path: &&PathBuf| {
+        let folder = out.join(path.file_stem().unwrap_or(path.as_os_str()));
+        match taken.insert(folder.clone(), path.display().to_string()) {
+            Some(before) => Err(Failure::new(format!(
+                "{before} and {} would both be written into {}: run them one at a time",
+                path.display(),
+                folder.display()
+            ))),
+            None => Ok(Some(folder)),
+        }
+    };
+    paths.iter().map(&mut folder).collect()
 }
 
 /// Runs `job` under a bar; says what it measured and how long it took, in seconds.
@@ -115,13 +171,13 @@ where
     Ok((measured?, wall_s))
 }
 
-fn overlay(args: &Args, scenario: &Scenario, name: &str) -> Result<(), Failure> {
-    let (measured, wall_s) = timed(scenario, name)?;
+fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Result<(), Failure> {
+    let (measured, wall_s) = timed_under(progress, scenario, &asked.name)?;
     let summary = Summary::of(&measured);
-    let finished = Finished { scenario, measured: &measured, summary: &summary, name, wall_s };
-    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
+    let finished = Finished { scenario, measured: &measured, summary: &summary, name: &asked.name, wall_s };
+    let written = asked.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
-    if args.what.json {
+    if asked.json {
         writeln!(stdout, "{}", finished.to_json())?;
     } else {
         print(&finished, &mut stdout)?;

@@ -1,22 +1,24 @@
 //! A run of an application: of a stream and its viewers, of an onion overlay and its users.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use anabranch_lab::finished::{Application, FinishedRun, Metrics};
+use anabranch_lab::parallel::Progress;
 
-use super::{Args, print_labelled, timed};
+use super::{Asked, print_labelled, timed_under};
 use crate::failure::Failure;
 
 /// Runs the scenario until its end or Ctrl-C.
-pub fn run<S: Application>(args: &Args, scenario: &S, name: &str) -> Result<(), Failure>
+pub fn run<S: Application>(asked: &Asked, scenario: &S, progress: &Arc<Progress>) -> Result<(), Failure>
 where
     Failure: From<S::Error>,
 {
-    let (measured, wall_s) = timed(scenario, name)?;
-    let finished = FinishedRun { scenario, measured: &measured, name, wall_s };
-    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
+    let (measured, wall_s) = timed_under(progress, scenario, &asked.name)?;
+    let finished = FinishedRun { scenario, measured: &measured, name: &asked.name, wall_s };
+    let written = asked.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
-    if args.what.json {
+    if asked.json {
         writeln!(stdout, "{}", finished.to_json())?;
     } else {
         let hops = finished.metrics().packet_hops() as f64;

@@ -2,17 +2,18 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::{FlowsSummary, RECEIVER_HEADERS};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::monitor::Monitor;
-use anabranch_lab::parallel::Job;
+use anabranch_lab::parallel::{Job, Progress};
 use anabranch_report::output::Staged;
 use anabranch_scenario::flows::Stack;
 
-use super::{Args, print_labelled, timed};
+use super::{Asked, print_labelled, timed_under};
 use crate::failure::Failure;
 use crate::table;
 
@@ -62,33 +63,29 @@ pub fn say_stand_ins(scenario: &FlowScenario) {
 }
 
 /// Runs the scenario until its end or Ctrl-C.
-pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Failure> {
-    if args.out.is_none() {
+pub fn run(asked: &Asked, mut scenario: FlowScenario, progress: &Arc<Progress>) -> Result<(), Failure> {
+    let name = &asked.name;
+    if asked.out.is_none() {
         // Only files show it.
         scenario.sample_every = None;
     }
     say_stand_ins(&scenario);
-    let formats = Formats { qlog: args.qlog, pcap: args.pcap };
-    let (measured, records, wall_s) = match &args.out {
+    let formats = asked.formats;
+    let (measured, records, wall_s) = match &asked.out {
         Some(dir) if formats != Formats::default() => {
-            let ((measured, records), wall_s) = timed(&Recorded { scenario: &scenario, dir, formats }, name)?;
+            let recorded = Recorded { scenario: &scenario, dir, formats };
+            let ((measured, records), wall_s) = timed_under(progress, &recorded, name)?;
             (measured, records, wall_s)
         }
         _ => {
-            let (measured, wall_s) = timed(&scenario, name)?;
+            let (measured, wall_s) = timed_under(progress, &scenario, name)?;
             (measured, Vec::new(), wall_s)
         }
     };
-    let shown = Shown {
-        scenario: &scenario,
-        measured: &measured,
-        name,
-        wall_s,
-        out: args.out.as_deref(),
-        json: args.what.json,
-    };
+    let shown =
+        Shown { scenario: &scenario, measured: &measured, name, wall_s, out: asked.out.as_deref(), json: asked.json };
     let interrupted = shown.show()?;
-    if let (Some(out), false) = (&args.out, records.is_empty()) {
+    if let (Some(out), false) = (&asked.out, records.is_empty()) {
         let files = records.len();
         records.into_iter().try_for_each(Staged::commit)?;
         eprintln!("wrote {files} files of packets and events into {}", out.display());

@@ -133,3 +133,33 @@ fn every_example_runs_and_stands_in_the_documentation() {
         assert!(page.contains(&format!("`{name}`")), "{name}");
     }
 }
+
+/// As a shell makes of `*.toml`.
+#[test]
+fn several_scenarios_run_one_after_the_other_and_all_are_read_before() {
+    let place = Place::new(SMALL);
+    std::fs::write(place.path("t.toml"), SMALL.replace("seed = 3", "seed = 4")).unwrap();
+    let said = place.say(&["run", "s.toml", "t.toml", "--json", "--set", "run.seconds=4", "--out", "out"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let seeds: Vec<i64> = said
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line)["seed"].as_i64().unwrap())
+        .collect();
+    assert_eq!(seeds, [3, 4], "an object a line");
+    for folder in ["out/s", "out/t"] {
+        assert_eq!(names(&place.path(folder)), ["report.html", "series.parquet", "summary.json"], "{folder}");
+    }
+    let said = place.say(&["run", "s.toml", "t.toml", "--set", "run.seconds=4"]);
+    let heads: Vec<&str> = said.stdout.lines().filter(|line| line.ends_with(".toml")).collect();
+    assert_eq!(heads, ["s.toml", "t.toml"], "{said:?}");
+    // Nothing runs if one is wrong, or if two would be written into one folder.
+    std::fs::write(place.path("wrong.toml"), SMALL.replace("slices", "slises")).unwrap();
+    let said = place.say(&["run", "s.toml", "wrong.toml", "--json", "--out", "none"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.stderr.contains("wrong.toml") && said.stderr.contains("slises"), "{said:?}");
+    let said = place.say(&["run", "s.toml", "s.toml", "--out", "none"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.stderr.contains("would both be written into"), "{said:?}");
+    assert!(!place.path("none").exists());
+}
