@@ -74,7 +74,8 @@ enum Verb {
     Sweep(sweep::Args),
     /// Serve or watch live video, over the viewers themselves
     Stream(stream::Args),
-    /// The onion overlay: what somebody sees who runs some of its relays
+    /// An onion overlay: browse, send and receive over relays that each see a part, and show what colluding
+    /// relays see all the same
     Onion(onion::Args),
     /// Divide links among the hosts that send over them, many times a second
     Coordinate(coordinate::Args),

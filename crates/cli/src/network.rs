@@ -16,6 +16,7 @@ use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::message::Offer;
 use anabranch_proto::relay_node::RelayCounters;
 use anabranch_proto::wire::{MAX_DATAGRAM, Unreadable};
+use anabranch_scenario::parameter_files;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
@@ -107,8 +108,15 @@ pub fn controller(name: &str) -> Result<&'static Entry, String> {
     })
 }
 
-/// `key=value` for a controller's parameters.
-pub fn parameters(settings: &[String]) -> Result<toml::Table, Failure> {
+/// `key=value` for the parameters of `controller`, one of flows or a rule for each relay, with what a file holds in
+/// place of its name.
+pub fn parameters(controller: &str, settings: &[String]) -> Result<toml::Table, Failure> {
+    let name = controller.strip_prefix("flow:").unwrap_or(controller);
+    parameter_files::resolved(name, &written(settings)?, Path::new(""))
+        .map_err(|error| Failure::new(format!("controller \"{controller}\": {error}")))
+}
+
+fn written(settings: &[String]) -> Result<toml::Table, Failure> {
     let mut table = toml::Table::new();
     for setting in settings {
         let wrong = || Failure::new(format!("--set {setting}: expected key=value, such as epsilon=0.05"));

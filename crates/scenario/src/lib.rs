@@ -7,6 +7,7 @@ pub mod json;
 pub mod onion;
 pub mod onion_run;
 pub mod overlay;
+pub mod parameter_files;
 pub mod policy;
 pub mod remy_table;
 pub mod stream;

@@ -59,7 +59,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
         starts: phases.iter().map(|&phase| Time::ZERO + phase).collect(),
         hops: args.hops,
         controller: args.controller,
-        parameters: network::parameters(&args.set)?,
+        parameters: network::parameters(args.controller.name, &args.set)?,
         pacing: args.pacing.into(),
         // What limits nothing sends as much as a peer may forward.
         upload: limits_nothing(args).then_some(limit),

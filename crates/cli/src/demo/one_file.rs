@@ -56,7 +56,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         peers: sockets.addresses()[..=RECEIVER].to_vec(),
         hops: args.hops,
         controller: args.controller,
-        parameters: network::parameters(&args.set)?,
+        parameters: network::parameters(args.controller.name, &args.set)?,
         pacing: args.pacing.into(),
         // What limits nothing would send as fast as the machine can.
         upload: Some(upload(ceiling, &sizes)),

@@ -138,7 +138,7 @@ fn factory(args: &Args) -> Result<Factory, Failure> {
     {
         return Err(Failure::new(format!("--min-window {least} is more than --max-window {most}")));
     }
-    let factory = quic::controller_with(args.controller.name, &network::parameters(&args.set)?)?;
+    let factory = quic::controller_with(args.controller.name, &network::parameters(args.controller.name, &args.set)?)?;
     factory.steering().set(Bounds {
         minimum: args.min_window.map(Bytes::new),
         maximum: args.max_window.map(Bytes::new),

@@ -76,7 +76,7 @@ impl<'a> Plan<'a> {
         // A receiver may be a relay for others, but not on the way to itself.
         let relays: Vec<SocketAddr> = known.iter().copied().filter(|&relay| relay != to).collect();
         let hops = args.hops.unwrap_or(HOPS.min(relays.len()).max(1));
-        let parameters = network::parameters(&args.set)?;
+        let parameters = network::parameters(args.controller.name, &args.set)?;
         let plan = Plan { args, either: relays.clone(), relays, hops, parameters };
         plan.setup(to, PACKET).build()?;
         Ok(plan)

@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use anabranch_control::policy::{Activation, Layer, Policy};
+use anabranch_scenario::policy::flow::{FlowPurpose, SavedFlow};
+
 use crate::common::running::SETTINGS;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
@@ -101,6 +104,17 @@ fn names(folder: &Path) -> Vec<String> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// A network that goes by one round trip of ten: `p.safetensors` and `p.json`, as training writes them.
+fn write_policy(folder: &Path) {
+    let mut weights = vec![0.0; 30];
+    weights[1] = -10.0;
+    let layers = vec![Layer { weights, biases: vec![11.0] }];
+    let policy = Policy::new(layers, Activation::Tanh, vec![0.0; 30], vec![1.0; 30]).unwrap();
+    let policy = policy.with_known(vec![-1.0; 30], vec![10.0; 30]).unwrap();
+    let saved = SavedFlow { policy, purpose: FlowPurpose::aurora(), trained: serde_json::Value::Null };
+    saved.save(&folder.join("p.safetensors")).unwrap();
 }
 
 fn content(length: usize) -> Vec<u8> {
@@ -301,6 +315,26 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(says), "no {says:?} in {message:?}");
     }
+}
+
+#[test]
+fn a_policy_from_its_file_sends_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    write_policy(path);
+    let file = content(1_000_000);
+    fs::write(path.join("a.bin"), &file).unwrap();
+    let receiver = Receiver::start(path, &["--once"]);
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
+    let arguments = ["a.bin", "--to", &to, "--key", &key, "--controller", "policy", "--set"];
+    let none = send(path, &[&arguments[..], &["file=none.safetensors"]].concat());
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(none.status.code() == Some(2) && said.contains("none.safetensors"), "{said}");
+    let sent = send(path, &[&arguments[..], &["file=p.safetensors"]].concat());
+    let (out, err) = (String::from_utf8_lossy(&sent.stdout), String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(sent.status.code(), Some(0), "{out} {err}");
+    assert!(out.contains("with policy"), "{out}");
+    assert_eq!(fs::read(path.join("in/a.bin")).unwrap(), file);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anabranch_control::flow::registry::{self, Entry, Setup};
-use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
@@ -19,7 +18,7 @@ use super::workload::{self, Sends};
 use super::{MOST_BYTES, MOST_FLOWS, MOST_PACKETS, MOST_RECEIVERS, RunSeconds};
 use crate::flows::topology::Topology;
 use crate::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver, Stack, Workload};
-use crate::{policy, remy_table};
+use crate::parameter_files;
 
 keys! {
     /// `[[flow]]`.
@@ -201,7 +200,7 @@ impl Section<FlowKeys> {
         };
         // What an option says begins where the program runs.
         let from = if is_option(&parameters.span()) { Path::new("") } else { directory };
-        let resolved = |table: &toml::Table| resolved(controller, table, from);
+        let resolved = |table: &toml::Table| parameter_files::resolved(controller.name, table, from);
         let table = parameters.checked(|table| (controller.build)(&setup, &resolved(table)?).map(drop))?;
         resolved(&table).map_err(|error| parameters.wrong(error.to_string()))
     }
@@ -271,21 +270,6 @@ impl Section<FlowKeys> {
             Each::Each(receivers) => receivers.iter().map(way).collect(),
         }
     }
-}
-
-/// The parameters, with what a file holds in place of its name: the rules of a table, beginning where the program runs,
-/// or a policy, beginning in `directory`.
-fn resolved(controller: &Entry, parameters: &toml::Table, directory: &Path) -> Result<toml::Table, ParameterError> {
-    let mut parameters = parameters.clone();
-    match controller.name {
-        "remy" => {
-            let wrong = |error: remy_table::TableError| ParameterError(error.to_string());
-            remy_table::resolve(&mut parameters, Path::new("")).map_err(wrong)?;
-        }
-        "policy" => policy::flow::resolve(&mut parameters, directory)?,
-        _ => {}
-    }
-    Ok(parameters)
 }
 
 /// What is written of flows.
