@@ -2,6 +2,9 @@
 //!
 //! A path has two halves: the sender chooses the first, the receiver the second. Relays keep no state
 //! of a flow. What is here are machines and formats without IO; simulations and sockets drive the same.
+//!
+//! It does not hide a user from whoever runs relays at both ends of its paths: of c colluding relays among n, a user
+//! with two guards enters by one with probability 1 − (1 − c/n)², and is then as good as linked.
 
 pub mod crypto;
 pub mod directory;
