@@ -252,11 +252,11 @@ mod tests {
 
     #[test]
     fn settings_are_numbers_truths_or_words() {
-        let table = parameters(&["epsilon=0.05".into(), "exploration=softmax".into()]).unwrap();
+        let table = written(&["epsilon=0.05".into(), "exploration=softmax".into()]).unwrap();
         assert_eq!(table["epsilon"].as_float(), Some(0.05));
         assert_eq!(table["exploration"].as_str(), Some("softmax"));
         for wrong in ["epsilon", "=1", "epsilon="] {
-            assert!(parameters(&[wrong.into()]).is_err(), "{wrong}");
+            assert!(written(&[wrong.into()]).is_err(), "{wrong}");
         }
     }
 

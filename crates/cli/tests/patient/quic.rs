@@ -329,7 +329,7 @@ fn a_policy_from_its_file_sends_a_file() {
     let arguments = ["a.bin", "--to", &to, "--key", &key, "--controller", "policy", "--set"];
     let none = send(path, &[&arguments[..], &["file=none.safetensors"]].concat());
     let said = String::from_utf8_lossy(&none.stderr).into_owned();
-    assert!(none.status.code() == Some(2) && said.contains("none.safetensors"), "{said}");
+    assert!(none.status.code() == Some(2) && said.contains("none.json"), "{said}");
     let sent = send(path, &[&arguments[..], &["file=p.safetensors"]].concat());
     let (out, err) = (String::from_utf8_lossy(&sent.stdout), String::from_utf8_lossy(&sent.stderr));
     assert_eq!(sent.status.code(), Some(0), "{out} {err}");
