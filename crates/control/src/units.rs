@@ -4,7 +4,7 @@
 //! `Duration`; nothing else mixes. `Packets` become bytes by the size of one. Equations, which
 //! round nothing, count in `Packets`, `Octets` and `OctetRate`, and spans in `Seconds`.
 
-mod octet_rate;
+mod rates;
 
 use core::fmt;
 use core::iter::Sum;
@@ -13,7 +13,7 @@ use core::str::FromStr;
 
 use serde::Deserialize;
 
-pub use self::octet_rate::OctetRate;
+pub use self::rates::OctetRate;
 use crate::time::Duration;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
