@@ -2,9 +2,10 @@
 //!
 //! `Rate * Duration` is `Bytes`, `Bytes / Duration` is `Rate`, `Bytes / Rate` is
 //! `Duration`; nothing else mixes. `Packets` become bytes by the size of one. Equations, which
-//! round nothing, count in `Packets`, `Octets` and `OctetRate`, and spans in `Seconds`.
+//! round nothing, count in `Packets`, `Octets` and `Mbits`, in `PacketRate`, `OctetRate` and
+//! `MbitRate`, and spans in `Seconds`.
 
-mod octet_rate;
+mod rates;
 
 use core::fmt;
 use core::iter::Sum;
@@ -13,7 +14,7 @@ use core::str::FromStr;
 
 use serde::Deserialize;
 
-pub use self::octet_rate::OctetRate;
+pub use self::rates::{MbitRate, Mbits, OctetRate, PacketRate};
 use crate::time::Duration;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;

@@ -26,13 +26,13 @@
 use serde::Deserialize;
 
 use super::monitor::Report;
-use super::pcc::{Purpose, Trial, sigmoid};
+use super::pcc::{Purpose, SHORTEST_RTT, Trial, sigmoid};
 use super::setup::Setup;
 use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Packets;
+use crate::units::{MbitRate, Packets};
 
 /// Intervals of a decision: two pairs of more and less (3.2).
 const PROBES: usize = 4;
@@ -147,9 +147,9 @@ enum Kind {
 enum Phase {
     Starting {
         /// Utility and rate of the best interval so far.
-        best: Option<(f64, f64)>,
+        best: Option<(f64, MbitRate)>,
         /// The rate of the interval begun last.
-        rate: Option<f64>,
+        rate: Option<MbitRate>,
         /// An interval is under way whose utility is awaited.
         awaits: bool,
     },
@@ -164,18 +164,18 @@ enum Phase {
         direction: f64,
         n: u32,
         /// Utility and rate of the step before.
-        before: (f64, f64),
+        before: (f64, MbitRate),
         begun: bool,
     },
 }
 
-/// The controller; rates in Mbit/s.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Allegro {
     config: Config,
     trial: Trial<Kind>,
     /// The rate around which it decides, or under trial.
-    base: f64,
+    base: MbitRate,
     epsilon: f64,
     phase: Phase,
     utility: f64,
@@ -225,14 +225,14 @@ impl Allegro {
     }
 
     /// How long an interval at `rate` is.
-    fn length(&self, rate: f64, rng: &mut Rng) -> Duration {
+    fn length(&self, rate: MbitRate, rng: &mut Rng) -> Duration {
         let Config { interval_rtts_min: low, interval_rtts_max: high, interval_packets, .. } = self.config;
         let rtt = match self.config.interval_rtt {
             RoundTripOf::Smoothed => self.trial.srtt(),
             RoundTripOf::Least => self.trial.min_rtt,
         };
         let rtts = low + (high - low) * rng.uniform();
-        Duration::from_secs_f64(rtt.as_secs_f64() * rtts).max(self.trial.time_to_send(interval_packets, rate))
+        Duration::from(rtt.seconds() * rtts).max(self.trial.time_to_send(interval_packets, rate))
     }
 
     /// Begins the next interval with the packet that leaves now.
@@ -246,7 +246,7 @@ impl Allegro {
     }
 
     /// What the next interval is for, and its rate.
-    fn next(&mut self, rng: &mut Rng) -> (Kind, f64) {
+    fn next(&mut self, rng: &mut Rng) -> (Kind, MbitRate) {
         let (base, epsilon, sampled) = (self.base, self.epsilon, self.trial.srtt.is_some());
         let lower = self.config.holds_lower;
         match &mut self.phase {
@@ -256,7 +256,7 @@ impl Allegro {
             Phase::Starting { .. } if !sampled => (Kind::Hold, base),
             Phase::Starting { rate, awaits, .. } => {
                 // r doubles each interval, if the application fills it.
-                let doubled = if rate.is_some() && !self.trial.app_limited { 2.0 * base } else { base };
+                let doubled = if rate.is_some() && !self.trial.app_limited { base * 2.0 } else { base };
                 (*rate, *awaits) = (Some(doubled), true);
                 self.base = doubled;
                 (Kind::Start, doubled)
@@ -279,7 +279,7 @@ impl Allegro {
     }
 
     /// Tries more and less around `rate`.
-    fn decide(&mut self, now: Time, rate: f64) {
+    fn decide(&mut self, now: Time, rate: MbitRate) {
         self.base = rate.max(self.trial.minimum());
         self.trial.next_epoch();
         // What is under way belongs to no search any more.
@@ -293,9 +293,9 @@ impl Allegro {
             Kind::Adjust => self.config.latency_tolerance,
             Kind::Probe(_) | Kind::Hold => 0.0,
         };
-        let growth = 1.0 - report.purpose.srtt.as_secs_f64() / self.trial.srtt().as_secs_f64().max(1e-6);
+        let growth = 1.0 - report.purpose.srtt.seconds() / self.trial.srtt().seconds().max(SHORTEST_RTT);
         let latency = if growth.abs() <= tolerance { 0.0 } else { growth };
-        utility(&self.config, report.sent_mbit_s(), report.acked_mbit_s(), report.loss(), latency)
+        utility(&self.config, report.sent_rate(), report.acked_rate(), report.loss(), latency)
     }
 
     fn on_report(&mut self, now: Time, report: &Report<Purpose<Kind>>) {
@@ -377,23 +377,23 @@ impl Allegro {
     fn check_latency(&mut self, now: Time) {
         let tolerance = self.config.starting_tolerance;
         let Phase::Starting { rate: Some(rate), .. } = self.phase else { return };
-        let grown = self.trial.srtt().as_secs_f64() / self.begun_srtt.as_secs_f64().max(1e-6);
+        let grown = self.trial.srtt().seconds() / self.begun_srtt.seconds().max(SHORTEST_RTT);
         if tolerance > 0.0 && grown > 1.0 + tolerance {
             self.decide(now, rate / 2.0);
         }
     }
 }
 
-/// `u = T sigmoid(L - tolerance) sigmoid(latency) - x L`, rates in Mbit/s; without a
+/// `u = T sigmoid(L - tolerance) sigmoid(latency) - x L`, T and x in Mbit/s; without a
 /// steepness of latency, the paper's `u = T sigmoid(L - tolerance) - x L`.
-fn utility(config: &Config, sent: f64, acked: f64, loss: f64, latency: f64) -> f64 {
+fn utility(config: &Config, sent: MbitRate, acked: MbitRate, loss: f64, latency: f64) -> f64 {
     let loss_factor = sigmoid(config.loss_steepness, loss - config.loss_tolerance);
     let latency_factor = match config.latency_steepness {
         0.0 => 1.0,
         // 1/2 where the round trip stays as it is, as in that sender.
         steepness => sigmoid(steepness, latency),
     };
-    acked * loss_factor * latency_factor - sent * loss
+    (acked * loss_factor * latency_factor - sent * loss).0
 }
 
 impl FlowController for Allegro {
@@ -437,7 +437,7 @@ impl FlowController for Allegro {
         let limits = self.trial.limits();
         record("window", limits.window.get() as f64);
         record("rate", limits.rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
-        record("base_rate", self.base * 1e6);
+        record("base_rate", self.base.bits_per_sec());
         record("epsilon", self.epsilon);
         record("utility", self.utility);
     }

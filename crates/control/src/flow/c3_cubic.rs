@@ -13,14 +13,14 @@ use super::{Abandoned, Actuator, Bounded, Feedback, FlowController, Limits, Peer
 use crate::registry::{ParameterError, in_range, parameters};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Rate;
+use crate::units::{MbitRate, Rate};
 
 /// Parameters of `c3-cubic`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    /// The granted rate in Mbit/s of data; none leaves Cubic alone.
-    granted_mbit_s: Option<f64>,
+    /// The granted rate of data; none leaves Cubic alone.
+    granted_mbit_s: Option<MbitRate>,
     /// What the grant does to the window.
     actuator: Actuator,
 }
@@ -37,10 +37,10 @@ struct C3Cubic {
 pub fn build(setup: &Setup, table: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = parameters(table)?;
     if let Some(granted) = config.granted_mbit_s {
-        in_range("granted_mbit_s", granted, 1e-3..=1e6)?;
+        in_range("granted_mbit_s", granted.0, 1e-3..=1e6)?;
     }
     let cubic = Bounded::new(cubic::build(setup, &toml::Table::new())?);
-    let granted = config.granted_mbit_s.map(|mbit_s| Rate::from_bits_per_sec((mbit_s * 1e6) as u64));
+    let granted = config.granted_mbit_s.map(MbitRate::whole);
     Ok(Box::new(C3Cubic { cubic, granted, actuator: config.actuator }))
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::{Abandoned, Feedback, Sent};
 use crate::time::{Duration, Seconds, SquareSeconds, Time};
-use crate::units::Bytes;
+use crate::units::{Bytes, MbitRate, Octets};
 
 /// Intervals whose packets are under way; the newest is stretched when there are more.
 const MOST_INTERVALS: usize = 64;
@@ -43,14 +43,14 @@ pub struct Report<P> {
 }
 
 impl<P> Report<P> {
-    /// What was sent, Mbit/s.
-    pub fn sent_mbit_s(&self) -> f64 {
-        mbit_s(self.sent, self.span)
+    /// What was sent over time.
+    pub fn sent_rate(&self) -> MbitRate {
+        rate(self.sent, self.span)
     }
 
-    /// What was acknowledged, Mbit/s.
-    pub fn acked_mbit_s(&self) -> f64 {
-        mbit_s(self.acked, self.span)
+    /// What was acknowledged over time.
+    pub fn acked_rate(&self) -> MbitRate {
+        rate(self.acked, self.span)
     }
 
     /// Share of the data that was lost.
@@ -59,8 +59,9 @@ impl<P> Report<P> {
     }
 }
 
-fn mbit_s(bytes: Bytes, span: Duration) -> f64 {
-    bytes.get() as f64 * 8.0 / span.as_secs_f64().max(1e-9) / 1e6
+fn rate(bytes: Bytes, span: Duration) -> MbitRate {
+    let rate = Octets::from(bytes) / span.seconds().max(Seconds::NANOSECOND);
+    MbitRate(rate.bits_per_sec() / 1e6)
 }
 
 /// Sums of a least-squares line; times since the interval began.
@@ -316,7 +317,7 @@ mod tests {
         let report = monitor.next_report().unwrap();
         assert_eq!((report.purpose, report.start, report.span), (0, at(0), MS(10)));
         assert_eq!((report.sent, report.acked, report.lost), (SIZE * 10, SIZE * 9, SIZE));
-        assert!((report.sent_mbit_s() - 8.0).abs() < 1e-9 && (report.loss() - 0.1).abs() < 1e-12);
+        assert!((report.sent_rate().0 - 8.0).abs() < 1e-9 && (report.loss() - 0.1).abs() < 1e-12);
         assert_eq!(monitor.next_report(), None);
         // The open interval is never reported, whatever is known of it.
         for sent in &packets[11..] {

@@ -5,8 +5,8 @@
 use super::monitor::{Monitor, Report};
 use super::{Feedback, Limits};
 use crate::round_trip::INITIAL_RTT;
-use crate::time::Duration;
-use crate::units::{Bytes, Octets, Packets, Rate};
+use crate::time::{Duration, Seconds};
+use crate::units::{Bytes, MbitRate, Mbits, OctetRate, Packets, Rate};
 
 /// The window over what the rate keeps in flight. The rate decides; the window only bounds
 /// what a silent network is sent.
@@ -15,6 +15,12 @@ const WINDOW_GAIN: f64 = 2.0;
 /// The smallest window.
 const MINIMUM_WINDOW: Packets = Packets(10.0);
 
+/// No round trip counts as shorter where something is divided by it.
+pub const SHORTEST_RTT: Seconds = Seconds(1e-6);
+
+/// Nor a rate as lower: a bit a second.
+const LOWEST_RATE: MbitRate = MbitRate(1e-6);
+
 /// What an interval was for, in a search that may have been given up since.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Purpose<K> {
@@ -22,8 +28,8 @@ pub struct Purpose<K> {
     pub epoch: u32,
     /// What for.
     pub kind: K,
-    /// The rate that was asked for, Mbit/s.
-    pub rate: f64,
+    /// The rate that was asked for.
+    pub rate: MbitRate,
     /// The smoothed round trip when it began.
     pub srtt: Duration,
 }
@@ -32,8 +38,8 @@ pub struct Purpose<K> {
 #[derive(Clone, Debug)]
 pub struct Trial<K> {
     pub monitor: Monitor<Purpose<K>>,
-    /// Of the open interval, Mbit/s.
-    pub rate: f64,
+    /// Of the open interval.
+    pub rate: MbitRate,
     pub epoch: u32,
     pub packet: Bytes,
     /// The smoothed round trip; none before the first sample.
@@ -48,7 +54,7 @@ pub struct Trial<K> {
 impl<K: Copy> Trial<K> {
     /// At `packets` packets a round trip, of a length that is not known yet.
     pub fn new(packet: Bytes, packets: Packets, minimum: Packets) -> Trial<K> {
-        let rate = packets.0 * mbit(packet) / INITIAL_RTT.as_secs_f64();
+        let rate = Mbits::of(packets, packet.into()) / INITIAL_RTT.seconds();
         Trial {
             monitor: Monitor::new(),
             rate,
@@ -67,19 +73,19 @@ impl<K: Copy> Trial<K> {
         self.srtt.unwrap_or(INITIAL_RTT)
     }
 
-    /// The lowest rate, Mbit/s.
-    pub fn minimum(&self) -> f64 {
+    /// The lowest rate.
+    pub fn minimum(&self) -> MbitRate {
         self.packets_per_rtt(self.minimum)
     }
 
-    /// The rate of `packets` in a smoothed round trip, Mbit/s.
-    pub fn packets_per_rtt(&self, packets: Packets) -> f64 {
-        packets.0 * mbit(self.packet) / self.srtt().as_secs_f64().max(1e-6)
+    /// The rate of `packets` in a smoothed round trip.
+    pub fn packets_per_rtt(&self, packets: Packets) -> MbitRate {
+        Mbits::of(packets, self.packet.into()) / self.srtt().seconds().max(SHORTEST_RTT)
     }
 
-    /// How long `packets` packets take at `rate` Mbit/s.
-    pub fn time_to_send(&self, packets: Packets, rate: f64) -> Duration {
-        Duration::from_secs_f64(packets.0 * mbit(self.packet) / rate.max(1e-6))
+    /// How long `packets` packets take at `rate`.
+    pub fn time_to_send(&self, packets: Packets, rate: MbitRate) -> Duration {
+        (Mbits::of(packets, self.packet.into()) / rate.max(LOWEST_RATE)).into()
     }
 
     /// Takes in what `feedback` says of packets and round trips; whether it brought the
@@ -121,19 +127,10 @@ impl<K: Copy> Trial<K> {
     /// The rate as pace; the window is twice what it keeps in flight.
     pub fn limits(&self) -> Limits {
         let rate = self.rate.max(self.minimum());
-        let in_flight = Octets(rate * 1e6 / 8.0 * self.srtt().max(self.latest).as_secs_f64());
+        let in_flight = OctetRate::from(rate) * self.srtt().max(self.latest).seconds();
         let window = (in_flight * WINDOW_GAIN).max(MINIMUM_WINDOW.in_bytes(self.packet.into()));
-        Limits {
-            window: window.whole(),
-            rate: Some(Rate::from_bits_per_sec((rate * 1e6).max(1.0) as u64)),
-            burst: self.packet,
-        }
+        Limits { window: window.whole(), rate: Some(rate.whole().max(Rate::LOWEST)), burst: self.packet }
     }
-}
-
-/// A packet in Mbit.
-fn mbit(packet: Bytes) -> f64 {
-    packet.get() as f64 * 8.0 / 1e6
 }
 
 /// `1 / (1 + exp(steepness x))`: 1 far below 0, 0 far above, 1/2 at 0.

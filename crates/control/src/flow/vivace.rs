@@ -28,7 +28,7 @@ use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Packets;
+use crate::units::{MbitRate, Packets};
 
 /// Packets a round trip of the first and of the lowest rate (NSDI 2015, 3.2).
 const MINIMUM_PACKETS: Packets = Packets(2.0);
@@ -50,8 +50,8 @@ struct Config {
     gradient_tolerance: f64,
     /// ε: distance of the two probes from the rate.
     epsilon: f64,
-    /// θ: Mbit/s for a slope of 1.
-    step: f64,
+    /// θ: what a slope of 1 adds, in Mbit/s.
+    step: MbitRate,
     /// ω_0: the first bound of a step, in shares of the rate.
     boundary: f64,
     /// δ: what it grows by.
@@ -70,7 +70,7 @@ impl Default for Config {
             loss: 11.35,
             gradient_tolerance: 0.01,
             epsilon: 0.05,
-            step: 1.0,
+            step: MbitRate(1.0),
             boundary: 0.05,
             boundary_step: 0.1,
             interval_rtts: 1.0,
@@ -93,7 +93,7 @@ enum Kind {
 enum Phase {
     Starting {
         /// Utility and rate of the last interval judged.
-        best: Option<(f64, f64)>,
+        best: Option<(f64, MbitRate)>,
         begun: bool,
     },
     Probing {
@@ -106,13 +106,13 @@ enum Phase {
     },
 }
 
-/// The controller; rates in Mbit/s.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Vivace {
     config: Config,
     trial: Trial<Kind>,
     /// The rate around which it probes.
-    base: f64,
+    base: MbitRate,
     phase: Phase,
     ascent: Ascent,
     utility: f64,
@@ -130,11 +130,11 @@ struct Ascent {
 }
 
 impl Ascent {
-    /// What to add to `rate` for `slope`.
-    fn step(&mut self, config: &Config, slope: f64, rate: f64) -> f64 {
+    /// What to add to `rate` for `slope`, in utility for each Mbit/s.
+    fn step(&mut self, config: &Config, slope: f64, rate: MbitRate) -> MbitRate {
         if slope == 0.0 {
             *self = Ascent::default();
-            return 0.0;
+            return MbitRate::ZERO;
         }
         if slope.signum() == self.sign {
             self.streak = self.streak.saturating_add(1);
@@ -144,22 +144,24 @@ impl Ascent {
         // m(τ) = τ for τ <= 3, else 2 τ - 3
         let streak = f64::from(self.streak);
         let amplifier = if self.streak <= SLOW_AMPLIFICATION { streak } else { 2.0 * streak - 3.0 };
-        let wanted = amplifier * config.step * slope;
+        let wanted = config.step * amplifier * slope;
         // |Δ| <= ω r, ω = ω_0 + k δ
-        let bound = (config.boundary + f64::from(self.growths) * config.boundary_step) * rate;
-        if wanted.abs() > bound {
+        let bound = rate * (config.boundary + f64::from(self.growths) * config.boundary_step);
+        let size = MbitRate(wanted.0.abs());
+        if size > bound {
             self.growths = self.growths.saturating_add(1);
-            return self.sign * bound;
+            return bound * self.sign;
         }
         // Within it, k falls to the least that would still have let the step pass.
-        let excess = (wanted.abs() / rate - config.boundary) / config.boundary_step;
+        let excess = (size / rate - config.boundary) / config.boundary_step;
         self.growths = excess.max(0.0).ceil() as u32;
         wanted
     }
 }
 
 /// `u = x^t - b x dRTT/dt - c x L`, the rate in Mbit/s.
-fn utility(config: &Config, rate: f64, gradient: f64, loss: f64) -> f64 {
+fn utility(config: &Config, rate: MbitRate, gradient: f64, loss: f64) -> f64 {
+    let MbitRate(rate) = rate;
     let gradient = if gradient.abs() < config.gradient_tolerance { 0.0 } else { gradient };
     libm::pow(rate, config.exponent) - config.latency * rate * gradient - config.loss * rate * loss
 }
@@ -177,7 +179,7 @@ impl Vivace {
         in_range("loss", config.loss, 0.0..=1e6)?;
         in_range("gradient_tolerance", config.gradient_tolerance, 0.0..=1.0)?;
         in_range("epsilon", config.epsilon, 1e-4..=0.5)?;
-        in_range("step", config.step, 1e-6..=1e6)?;
+        in_range("step", config.step.0, 1e-6..=1e6)?;
         in_range("boundary", config.boundary, 1e-4..=0.9)?;
         in_range("boundary_step", config.boundary_step, 1e-4..=10.0)?;
         in_range("interval_rtts", config.interval_rtts, 0.1..=100.0)?;
@@ -198,21 +200,21 @@ impl Vivace {
         let (kind, rate) = self.next(rng);
         self.trial.rate = rate.max(self.trial.minimum());
         let srtt = self.trial.srtt();
-        let length = Duration::from_secs_f64(srtt.as_secs_f64() * self.config.interval_rtts);
+        let length = Duration::from(srtt.seconds() * self.config.interval_rtts);
         let length = length.max(self.trial.time_to_send(self.config.interval_packets, self.trial.rate));
         let epoch = self.trial.epoch;
         self.trial.monitor.begin(now, length, Purpose { epoch, kind, rate: self.trial.rate, srtt });
     }
 
     /// What the next interval is for, and its rate.
-    fn next(&mut self, rng: &mut Rng) -> (Kind, f64) {
+    fn next(&mut self, rng: &mut Rng) -> (Kind, MbitRate) {
         let (base, epsilon) = (self.base, self.config.epsilon);
         match &mut self.phase {
             // Before a round trip is known there is no rate to judge.
             Phase::Starting { .. } if self.trial.srtt.is_none() => (Kind::Hold, base),
             Phase::Starting { begun, .. } => {
                 if *begun && !self.trial.app_limited {
-                    self.base = 2.0 * base;
+                    self.base = base * 2.0;
                 }
                 *begun = true;
                 (Kind::Start, self.base)
@@ -232,7 +234,7 @@ impl Vivace {
     }
 
     /// Probes around `rate`.
-    fn probe(&mut self, now: Time, rate: f64) {
+    fn probe(&mut self, now: Time, rate: MbitRate) {
         self.base = rate.max(self.trial.minimum());
         self.trial.next_epoch();
         // What is under way belongs to no probe any more.
@@ -251,7 +253,7 @@ impl Vivace {
             }
             return;
         }
-        self.utility = utility(&self.config, report.sent_mbit_s(), report.rtt_gradient, report.loss());
+        self.utility = utility(&self.config, report.sent_rate(), report.rtt_gradient, report.loss());
         match (&mut self.phase, report.purpose.kind) {
             (Phase::Starting { best, .. }, Kind::Start) => match *best {
                 Some((highest, rate)) if self.utility < highest => self.probe(now, rate),
@@ -271,7 +273,7 @@ impl Vivace {
     /// Moves the rate along the slope between the utilities of more and less.
     fn ascend(&mut self, now: Time, more: f64, less: f64) {
         // γ = (u(r (1 + ε)) - u(r (1 - ε))) / (2 ε r)
-        let slope = (more - less) / (2.0 * self.config.epsilon * self.base);
+        let slope = (more - less) / (self.base * (2.0 * self.config.epsilon)).0;
         let step = self.ascent.step(&self.config, slope, self.base);
         self.probe(now, self.base + step);
     }
@@ -316,7 +318,7 @@ impl FlowController for Vivace {
         let limits = self.trial.limits();
         record("window", limits.window.get() as f64);
         record("rate", limits.rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
-        record("base_rate", self.base * 1e6);
+        record("base_rate", self.base.bits_per_sec());
         record("amplifier_streak", f64::from(self.ascent.streak));
         record("boundary_growths", f64::from(self.ascent.growths));
         record("utility", self.utility);
@@ -347,7 +349,7 @@ mod tests {
         for (gradient, loss, expected) in
             [(0.0, 0.0, 7.943_282), (0.02, 0.0, -172.056_718), (0.0, 0.05, 2.268_282), (0.009, 0.0, 7.943_282)]
         {
-            let got = utility(&config, 10.0, gradient, loss);
+            let got = utility(&config, MbitRate(10.0), gradient, loss);
             assert!((got - expected).abs() < 1e-6, "{got} for {gradient} and {loss}");
         }
     }
@@ -357,21 +359,21 @@ mod tests {
         let (config, mut ascent) = (Config::default(), Ascent::default());
         // A rate so high that nothing is cut off.
         for amplified in [1.0, 2.0, 3.0, 5.0, 7.0] {
-            assert!((ascent.step(&config, 0.1, 1e6) - 0.1 * amplified).abs() < 1e-12);
+            assert!((ascent.step(&config, 0.1, MbitRate(1e6)).0 - 0.1 * amplified).abs() < 1e-12);
         }
-        assert!((ascent.step(&config, -0.1, 1e6) + 0.1).abs() < 1e-12);
+        assert!((ascent.step(&config, -0.1, MbitRate(1e6)).0 + 0.1).abs() < 1e-12);
     }
 
     #[test]
     fn a_step_is_cut_off_at_a_boundary_that_grows_and_falls_back() {
         let (config, mut ascent) = (Config::default(), Ascent::default());
         for bound in [0.05, 0.15, 0.25] {
-            assert!((ascent.step(&config, 100.0, 10.0) - bound * 10.0).abs() < 1e-9);
+            assert!((ascent.step(&config, 100.0, MbitRate(10.0)).0 - bound * 10.0).abs() < 1e-9);
         }
         // m = 5: a step of 1 is a tenth of the rate, which a boundary grown once lets pass.
-        assert!((ascent.step(&config, 0.2, 10.0) - 1.0).abs() < 1e-9);
+        assert!((ascent.step(&config, 0.2, MbitRate(10.0)).0 - 1.0).abs() < 1e-9);
         assert_eq!(ascent.growths, 1);
-        assert!((ascent.step(&config, -100.0, 10.0) + 0.5).abs() < 1e-9, "the other sign begins anew");
+        assert!((ascent.step(&config, -100.0, MbitRate(10.0)).0 + 0.5).abs() < 1e-9, "the other sign begins anew");
     }
 
     #[test]
@@ -390,12 +392,12 @@ mod tests {
         let setup = Setup::new(PACKET, Time::ZERO);
         let mut vivace = Vivace::new(&setup, &toml::Table::new()).unwrap();
         vivace.trial.srtt = Some(Duration::from_millis(100));
-        vivace.probe(Time::ZERO, 10.0);
+        vivace.probe(Time::ZERO, MbitRate(10.0));
         vivace.ascend(Time::ZERO, 3.0, 3.0);
-        assert!((vivace.base - 10.0).abs() < 1e-12);
+        assert!((vivace.base.0 - 10.0).abs() < 1e-12);
         // A slope of 0.4 / (2 * 0.05 * 10) moves it by 0.4 Mbit/s.
         vivace.ascend(Time::ZERO, 3.4, 3.0);
-        assert!((vivace.base - 10.4).abs() < 1e-9, "{}", vivace.base);
+        assert!((vivace.base.0 - 10.4).abs() < 1e-9, "{:?}", vivace.base);
     }
 
     proptest! {

@@ -4,19 +4,20 @@
 
 use super::{Hop, Slot};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{PacketRate, Packets, WindowUnit};
 use crate::wake::Wake;
 
-/// What an unused relay may save up, in packets, and in seconds if that is more: what a millisecond
+/// What an unused relay may save up, and for how long if that is more: what a millisecond
 /// carries leaves a host together anyway, as in Linux's TCP (`sk_pacing_shift`), for timers and other
 /// processes wake a sender no more punctually.
-const BURST: f64 = 1.0;
-const BURST_SECONDS: f64 = 0.001;
+const BURST: Packets = Packets::ONE;
+const BURST_SPAN: Seconds = Seconds(0.001);
 
-/// However much goes to a node, it is asked to relay again after this many intervals of its rate, and
+/// However much goes to a node, it is asked to relay again after what its rate takes for this many, and
 /// the first time at once, or nobody would learn what it could: at the start, most nodes get more than
 /// their first rate.
-const LONGEST_REST: f64 = 8.0;
+const LONGEST_REST: Packets = Packets(8.0);
 
 /// A relay that is due and was not asked for so long comes before all others: beside relays that grant a
 /// million packets a second it would else never have most credit, and what it grants now would stay unknown.
@@ -37,7 +38,7 @@ const NEVER: Time = Time::MAX;
 /// Rates and theoretical arrival times of all relays that a sender knows.
 #[derive(Clone, Debug)]
 pub struct Credits {
-    /// In packets a second.
+    /// In packets a second, in single precision: a sender may know many.
     rates: Box<[f32]>,
     /// The theoretical arrival time of each relay's next packet.
     due: Box<[Time]>,
@@ -55,14 +56,14 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// All of `peers` relays at `rate` packets a second from `start` on; of more than [`TRIES`], that
+    /// All of `peers` relays at `rate` from `start` on; of more than [`TRIES`], that
     /// many at once and then as many a second, and each at a rate that keeps to this.
-    pub fn new(peers: usize, rate: f64, start: Time) -> Credits {
+    pub fn new(peers: usize, rate: PacketRate, start: Time) -> Credits {
         let share = (TRIES as f64 / peers as f64).min(1.0);
-        let turn = |index: usize| Duration::from_secs_f64(index.saturating_sub(TRIES) as f64 / (TRIES as f64 * rate));
+        let turn = |index: usize| Packets(index.saturating_sub(TRIES) as f64) / (rate * TRIES as f64);
         Credits {
-            rates: vec![(rate * share) as f32; peers].into(),
-            due: (0..peers).map(|index| start + turn(index)).collect(),
+            rates: vec![(rate * share).0 as f32; peers].into(),
+            due: (0..peers).map(|index| start + turn(index).into()).collect(),
             moved: Box::default(),
             on_trial: vec![false; peers].into(),
             trusted: peers,
@@ -96,22 +97,27 @@ impl Credits {
         hops.saturating_sub(trusted).max(1)
     }
 
-    /// Packets a second over `slot`.
+    /// The rate over `slot`.
     #[inline]
-    pub fn rate(&self, slot: Slot) -> f64 {
-        f64::from(self.rates[slot.index()])
+    pub fn rate(&self, slot: Slot) -> PacketRate {
+        self.rate_at(slot.index())
     }
 
-    /// From now on `rate` packets a second over `slot`; what it has still to wait for, or has saved
-    /// up, stays the same in packets.
-    pub fn set_rate(&mut self, now: Time, slot: Slot, rate: f64) {
+    #[inline]
+    fn rate_at(&self, index: usize) -> PacketRate {
+        PacketRate(f64::from(self.rates[index]))
+    }
+
+    /// From now on `rate` over `slot`; what it has still to wait for, or has saved up, stays the same in
+    /// packets.
+    pub fn set_rate(&mut self, now: Time, slot: Slot, rate: PacketRate) {
         let index = slot.index();
-        let before = f64::from(self.rates[index]);
+        let before = self.rate_at(index);
         let scale = before / rate;
         let due = self.due[index];
         self.due[index] =
             if due > now { now + scaled(due.since(now), scale) } else { back(now, scaled(now.since(due), scale)) };
-        self.rates[index] = rate as f32;
+        self.rates[index] = rate.0 as f32;
         if let Some((destination, hops)) = self.refused {
             self.retry_at = self.next_room(destination, usize::from(hops));
         }
@@ -129,10 +135,10 @@ impl Credits {
             if due > now || index == destination.index() {
                 continue;
             }
-            let rate = f64::from(self.rates[index]);
+            let rate = self.rate_at(index);
             // Beyond what it may save up as well: where something else limits the sender, all have saved that
             // up, and of equals the first would be taken for ever.
-            let credit = now.since(due).as_secs_f64() * rate;
+            let credit = rate * now.since(due).seconds();
             let relayed = self.relayed[index];
             let is_unasked = relayed == NEVER || now.since(relayed) >= LONGEST_UNASKED;
             insert(if self.on_trial[index] { tried } else { best }, (is_unasked, credit), index);
@@ -166,17 +172,17 @@ impl Credits {
             hop.slot = Slot(index as u16);
             let moved = DITHER * (2.0 * rng.uniform() - 1.0);
             let before = self.moved.get_mut(index).map_or(0.0, |before| std::mem::replace(before, moved as f32));
-            self.charge(now, index, 1.0 + moved - f64::from(before));
+            self.charge(now, index, Packets(1.0 + moved - f64::from(before)));
             self.relayed[index] = now;
         }
         self.charge_destination(now, destination.index());
         true
     }
 
-    fn charge(&mut self, now: Time, index: usize, packets: f64) {
-        let rate = f64::from(self.rates[index]);
-        let saved = back(now, Duration::from_secs_f64(burst(rate) / rate));
-        self.due[index] = self.due[index].max(saved) + Duration::from_secs_f64(packets / rate);
+    fn charge(&mut self, now: Time, index: usize, packets: Packets) {
+        let rate = self.rate_at(index);
+        let saved = back(now, (burst(rate) / rate).into());
+        self.due[index] = self.due[index].max(saved) + (packets / rate).into();
     }
 
     /// A packet goes to a node: so much less can it relay, but it is asked now and then, and on trial
@@ -185,9 +191,9 @@ impl Credits {
         if self.on_trial[index] || self.relayed[index] == NEVER {
             return;
         }
-        let latest = self.relayed[index] + Duration::from_secs_f64(LONGEST_REST / f64::from(self.rates[index]));
+        let latest = self.relayed[index] + (LONGEST_REST / self.rate_at(index)).into();
         if self.due[index] < latest {
-            self.charge(now, index, 1.0);
+            self.charge(now, index, Packets::ONE);
             self.due[index] = self.due[index].min(latest.max(now));
         }
     }
@@ -229,11 +235,11 @@ impl Credits {
     }
 }
 
-/// What a relay has to show for being taken: whether it was not asked for long, then its credit in packets.
-type Claim = (bool, f64);
+/// What a relay has to show for being taken: whether it was not asked for long, then its credit.
+type Claim = (bool, Packets);
 
 /// No candidate.
-const NONE: (Claim, usize) = ((false, f64::NEG_INFINITY), 0);
+const NONE: (Claim, usize) = ((false, Packets(f64::NEG_INFINITY)), 0);
 
 /// Puts a candidate into its place among the `best`, the greatest claim first, unless all of them have greater ones.
 #[inline]
@@ -249,10 +255,10 @@ fn insert(best: &mut [(Claim, usize)], claim: Claim, index: usize) {
     best[place] = (claim, index);
 }
 
-/// What an unused relay of `rate` packets a second may save up, in packets.
+/// What an unused relay of `rate` may save up.
 #[inline]
-fn burst(rate: f64) -> f64 {
-    (rate * BURST_SECONDS).max(BURST)
+fn burst(rate: PacketRate) -> Packets {
+    (rate * BURST_SPAN).max(BURST)
 }
 
 fn scaled(time: Duration, factor: f64) -> Duration {
@@ -272,16 +278,16 @@ mod tests {
 
     const DESTINATION: Slot = Slot(0);
 
-    /// For peers of `rates` packets a second, by either kind of schedule.
+    /// For peers of `rate` packets a second, by either kind of schedule.
     fn both(peers: usize, rate: f64) -> [Credits; 2] {
-        let drifting = Credits::new(peers, rate, Time::ZERO);
+        let drifting = Credits::new(peers, PacketRate(rate), Time::ZERO);
         [drifting.clone(), drifting.without_drift()]
     }
 
     /// Packets over each of the relays in `seconds` over `hops` relays each, sent as soon as they may be.
     fn sent(mut credits: Credits, rates: &[f64], hops: usize, seconds: f64) -> Vec<u32> {
         for (index, &rate) in rates.iter().enumerate() {
-            credits.set_rate(Time::ZERO, Slot(index as u16), rate);
+            credits.set_rate(Time::ZERO, Slot(index as u16), PacketRate(rate));
         }
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let mut counts = vec![0; rates.len()];
@@ -315,7 +321,7 @@ mod tests {
     /// The most packets beyond `rate` in any of two hundred seconds, over a relay among eight others that leave
     /// it no other choice.
     fn most_beyond(mut credits: Credits, rate: f64) -> f64 {
-        (0..9).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), rate));
+        (0..9).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), PacketRate(rate)));
         let (mut now, mut rng, mut path) = (Time::ZERO, Rng::stream(1, "credits"), [Hop::default(); 2]);
         let mut counts = [0u32; 200];
         loop {
@@ -348,7 +354,7 @@ mod tests {
 
     #[test]
     fn relays_that_do_not_limit_the_sender_are_used_alike() {
-        let mut credits = Credits::new(9, 1000.0, Time::ZERO);
+        let mut credits = Credits::new(9, PacketRate(1000.0), Time::ZERO);
         let (mut rng, mut path, mut counts) = (Rng::stream(1, "credits"), [Hop::default(); 3], [0u32; 9]);
         // Ten packets a second, each over three of eight relays that would take a thousand each.
         for packet in 1..=800 {
@@ -381,8 +387,8 @@ mod tests {
     #[test]
     fn a_relay_that_grants_little_is_asked_beside_others_that_grant_a_million_times_as_much() {
         for mut credits in both(9, 1000.0) {
-            (1..7).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), 4e6));
-            (7..9).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), 4.0));
+            (1..7).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), PacketRate(4e6)));
+            (7..9).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), PacketRate(4.0)));
             let (mut rng, mut path, mut counts) = (Rng::stream(1, "credits"), [Hop::default(); 3], [0u32; 9]);
             // A packet each millisecond, which the six fast ones could take alone.
             for packet in 0..20_000 {
@@ -398,7 +404,7 @@ mod tests {
 
     #[test]
     fn what_goes_to_a_node_counts_like_what_passes_it() {
-        let mut credits = Credits::new(5, 10.0, Time::ZERO);
+        let mut credits = Credits::new(5, PacketRate(10.0), Time::ZERO);
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let mut arrived = [0u32; 5];
         let mut path = [Hop::default(); 1];
@@ -415,9 +421,9 @@ mod tests {
 
     #[test]
     fn one_on_trial_is_tried_with_others_at_its_rate_whatever_goes_to_it() {
-        let mut credits = Credits::new(8, 10.0, Time::ZERO);
+        let mut credits = Credits::new(8, PacketRate(10.0), Time::ZERO);
         for slot in (0..3).map(Slot) {
-            credits.set_rate(Time::ZERO, slot, 1.0);
+            credits.set_rate(Time::ZERO, slot, PacketRate(1.0));
             credits.set_on_trial(slot, true);
         }
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
@@ -439,7 +445,7 @@ mod tests {
 
     #[test]
     fn where_too_few_are_trusted_those_on_trial_make_up_for_them() {
-        let mut credits = Credits::new(5, 10.0, Time::ZERO);
+        let mut credits = Credits::new(5, PacketRate(10.0), Time::ZERO);
         (0..3).for_each(|slot| credits.set_on_trial(Slot(slot), true));
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let mut path = [Hop::default(); 3];
@@ -455,8 +461,8 @@ mod tests {
 
     #[test]
     fn a_node_that_gets_more_than_its_rate_relays_all_the_same() {
-        let mut credits = Credits::new(4, 100.0, Time::ZERO);
-        credits.set_rate(Time::ZERO, Slot(3), 1.0);
+        let mut credits = Credits::new(4, PacketRate(100.0), Time::ZERO);
+        credits.set_rate(Time::ZERO, Slot(3), PacketRate(1.0));
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let (mut path, mut relayed) = ([Hop::default(); 1], 0);
         for packet in 0..2_000 {
@@ -471,7 +477,7 @@ mod tests {
 
     #[test]
     fn who_knows_many_begins_with_few() {
-        let mut credits = Credits::new(1_000, 1.0, Time::ZERO);
+        let mut credits = Credits::new(1_000, PacketRate(1.0), Time::ZERO);
         let mut rng = Rng::stream(1, "credits");
         let (mut now, mut path, mut sent, mut used) = (Time::ZERO, [Hop::default(); 2], 0, [false; 1_000]);
         while now < Time::from_secs_f64(12.0) {

@@ -11,18 +11,22 @@
 //!
 //! with the mean round trip d and the time Δt since the outcome before.
 
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{PacketRate, Packets, WindowUnit};
 
 /// What may be sent for what was delivered.
 const GROWTH: f64 = 2.0;
 
 /// Packets in a round trip over a relay that has just come to be known: RFC 6928's initial window.
-const FIRST: f64 = 10.0;
+const FIRST: Packets = Packets(10.0);
+
+/// No mean is taken for shorter.
+const SHORTEST: Seconds = Seconds(1e-5);
 
 /// The packets that came over one relay.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
-    /// In packets a second.
+    /// In packets a second, in single precision.
     rate: f32,
     updated: Time,
 }
@@ -36,28 +40,23 @@ impl Delivered {
     /// A packet was acknowledged or not; `round_trip` is the mean.
     #[inline]
     pub fn learn(&mut self, now: Time, acked: bool, round_trip: Duration) {
-        let mean = seconds(round_trip);
-        let elapsed = now.since(self.updated).as_secs_f64();
+        let mean = round_trip.seconds().max(SHORTEST);
+        let elapsed = now.since(self.updated).seconds();
         self.updated = now;
-        let come = f64::from(self.rate) + if acked { 1.0 / mean } else { 0.0 };
-        self.rate = (come / (1.0 + elapsed / mean)) as f32;
+        let come = PacketRate(f64::from(self.rate)) + if acked { Packets::ONE / mean } else { PacketRate::ZERO };
+        self.rate = (come / (1.0 + elapsed / mean)).0 as f32;
     }
 
-    /// The most packets a second that it may be sent, of which `first` are no matter what came.
+    /// The most that it may be sent, of which `first` is no matter what came.
     #[inline]
-    pub fn allows(&self, first: f64) -> f64 {
-        GROWTH * f64::from(self.rate) + first
+    pub fn allows(&self, first: PacketRate) -> PacketRate {
+        PacketRate(f64::from(self.rate)) * GROWTH + first
     }
 }
 
-/// The first rate over a relay that has just come to be known, in packets a second.
-pub fn first_rate(round_trip: Duration) -> f64 {
-    FIRST / seconds(round_trip)
-}
-
-/// No mean is taken for shorter.
-fn seconds(round_trip: Duration) -> f64 {
-    round_trip.as_secs_f64().max(1e-5)
+/// The first rate over a relay that has just come to be known.
+pub fn first_rate(round_trip: Duration) -> PacketRate {
+    FIRST / round_trip.seconds().max(SHORTEST)
 }
 
 #[cfg(test)]
@@ -73,10 +72,10 @@ mod tests {
         let (mut now, mut allowed) = (0.0, Vec::new());
         for second in 1..=seconds {
             while now < second as f64 {
-                now += 1.0 / delivered.allows(first_rate(ROUND_TRIP)).min(most);
+                now += 1.0 / delivered.allows(first_rate(ROUND_TRIP)).0.min(most);
                 delivered.learn(Time::from_secs_f64(now), arrives, ROUND_TRIP);
             }
-            allowed.push(delivered.allows(first_rate(ROUND_TRIP)));
+            allowed.push(delivered.allows(first_rate(ROUND_TRIP)).0);
         }
         allowed
     }
@@ -86,7 +85,7 @@ mod tests {
         let honest = allowed(1000.0, true, 3);
         assert!(honest[0] > 1000.0, "{honest:?}: ten round trips from 100 packets a second to 1000");
         assert!((1900.0..2200.0).contains(&honest[2]), "{honest:?}");
-        assert_eq!(allowed(1000.0, false, 3), [FIRST / 0.1; 3]);
+        assert_eq!(allowed(1000.0, false, 3), [FIRST.0 / 0.1; 3]);
     }
 
     #[test]
@@ -94,9 +93,9 @@ mod tests {
         let mut delivered = Delivered::new(Time::ZERO);
         let at = |packet: u64| Time::from_nanos(packet * 1_000_000);
         (0..1000).for_each(|packet| delivered.learn(at(packet), true, ROUND_TRIP));
-        assert!(delivered.allows(first_rate(ROUND_TRIP)) > 1900.0);
+        assert!(delivered.allows(first_rate(ROUND_TRIP)) > PacketRate(1900.0));
         (1000..1500).for_each(|packet| delivered.learn(at(packet), false, ROUND_TRIP));
         let allowed = delivered.allows(first_rate(ROUND_TRIP));
-        assert!(allowed < 1.3 * first_rate(ROUND_TRIP), "{allowed}");
+        assert!(allowed < first_rate(ROUND_TRIP) * 1.3, "{allowed:?}");
     }
 }

@@ -35,7 +35,7 @@ use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Octets, PacketRate, Rate};
 use crate::wake::Wake;
 
 /// Parameters.
@@ -61,8 +61,8 @@ impl Default for ExplicitRateConfig {
     }
 }
 
-/// No grant counts as less, in packets a second: once a minute a relay is asked anew.
-const LEAST_GRANT: f64 = 1.0 / 60.0;
+/// No grant counts as less: once a minute a relay is asked anew.
+const LEAST_GRANT: PacketRate = PacketRate(1.0 / 60.0);
 
 /// A stamp that differs by more than this factor from the one before needs another one.
 const CREDIBLE: f32 = 4.0;
@@ -76,9 +76,9 @@ const JUDGED_AFTER: u32 = 10;
 /// The likelihood ratio, as a logarithm, at which a relay counts as one that drops everything: ln 10⁵.
 const SILENT: f32 = 11.5;
 
-/// Packets a second over a relay over which nothing has come and something was lost: twice what others that are not
+/// The rate over a relay over which nothing has come and something was lost: twice what others that are not
 /// known are tried with. About five decide (see [`SILENT`]), and are known to be lost after a second or two.
-const DOUBTED: f64 = 2.0 * LEAST;
+const DOUBTED: PacketRate = PacketRate(2.0 * LEAST.0);
 
 /// What the best relay is taken to lose.
 const LEAST_LOSS: f64 = 0.02;
@@ -102,7 +102,7 @@ const REVIEW: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Relay {
-    /// What it grants in packets a second; zero where it has not said.
+    /// What it grants in packets a second, in single precision; zero where it has not said.
     granted: f32,
     /// Whether its last stamp was not credible.
     doubted: bool,
@@ -124,8 +124,8 @@ const _: () = assert!(size_of::<Relay>() <= 48);
 
 impl Relay {
     /// What it grants, if it does.
-    fn granted(&self) -> Option<f64> {
-        (!self.stamps_nothing() && self.granted > 0.0).then_some(f64::from(self.granted))
+    fn granted(&self) -> Option<PacketRate> {
+        (!self.stamps_nothing() && self.granted > 0.0).then_some(PacketRate(f64::from(self.granted)))
     }
 
     /// Whether no ACK has come over it.
@@ -138,12 +138,13 @@ impl Relay {
         self.unstamped >= UNSTAMPED || (self.granted == 0.0 && self.unstamped > 0)
     }
 
-    /// A stamp that grants `rate` packets a second, or none, has come.
-    fn on_stamp(&mut self, rate: Option<f32>) {
-        let Some(rate) = rate else {
+    /// A stamp that grants `rate`, or none, has come.
+    fn on_stamp(&mut self, rate: Option<PacketRate>) {
+        let Some(PacketRate(rate)) = rate else {
             self.unstamped = self.unstamped.saturating_add(1);
             return;
         };
+        let rate = rate as f32;
         self.unstamped = 0;
         let credible = self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&rate);
         if credible || self.doubted {
@@ -158,7 +159,7 @@ impl Relay {
 pub struct ExplicitRate {
     config: ExplicitRateConfig,
     by_loss: TimeoutsConfig,
-    packet: Bytes,
+    packet: Octets,
     credits: Credits,
     losses: Losses,
     delays: Delays,
@@ -169,7 +170,7 @@ pub struct ExplicitRate {
     round_trip: Duration,
     /// What half of the relays lose at most, and grant at most, when it was looked at last.
     usual_loss: f64,
-    usual_grant: f64,
+    usual_grant: PacketRate,
     /// Outcomes since then, and with how many it is looked at again.
     outcomes: u32,
     next_review: u32,
@@ -198,7 +199,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
     Ok(Box::new(ExplicitRate {
         config,
         by_loss,
-        packet: setup.packet,
+        packet: setup.packet.into(),
         credits: Credits::new(setup.peers, LEAST, setup.start).without_drift(),
         losses: Losses::new(setup.peers),
         delays: Delays::new(setup.peers),
@@ -206,7 +207,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         loss_rates: Vec::new(),
         round_trip: Duration::ZERO,
         usual_loss: 0.0,
-        usual_grant: 0.0,
+        usual_grant: PacketRate::ZERO,
         outcomes: 0,
         next_review: FIRST_REVIEW,
     }))
@@ -225,7 +226,8 @@ impl ExplicitRate {
     /// What half of them grant is believed at once, also of those whose grants came before it was known: they would
     /// wait for another ACK.
     fn review_grants(&mut self, now: Time) {
-        self.usual_grant = median(self.relays.iter().filter_map(Relay::granted).collect()).unwrap_or(0.0);
+        let grants = self.relays.iter().filter_map(Relay::granted).map(|granted| granted.0);
+        self.usual_grant = median(grants.collect()).map_or(PacketRate::ZERO, PacketRate);
         for (index, relay) in self.relays.iter().enumerate() {
             let slot = Slot(index as u16);
             if let Some(granted) = relay.granted()
@@ -253,7 +255,7 @@ impl ExplicitRate {
         if has_come {
             self.on_round_trip(report);
         }
-        let packet = self.packet.get() as f64;
+        let packet = self.packet;
         let usual_loss = self.usual_loss.max(LEAST_LOSS);
         // What goes to a node counts against its rate as well.
         let destination = &mut self.relays[report.destination.index()];
@@ -267,7 +269,7 @@ impl ExplicitRate {
                     self.losses.forget(hop.slot);
                 }
                 let stamp = report.stamp(place).filter(|_| self.config.stamps);
-                relay.on_stamp(stamp.map(|rate| (rate.bytes_per_sec() / packet).clamp(LEAST_GRANT, MOST) as f32));
+                relay.on_stamp(stamp.map(|rate| PacketRate::of(rate.into(), packet).clamp(LEAST_GRANT, MOST)));
             } else if relay.is_unknown() {
                 relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
             }
@@ -294,7 +296,7 @@ impl ExplicitRate {
     }
 
     /// What loss allows over a relay that stamps nothing, of which one had `share` now.
-    fn by_loss(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> f64 {
+    fn by_loss(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> PacketRate {
         if self.loss_rates.is_empty() {
             self.loss_rates = vec![LossRate::new(report.now); self.relays.len()];
         }
@@ -303,7 +305,7 @@ impl ExplicitRate {
     }
 
     /// How much of what `slot` grants is used.
-    fn believed(&mut self, slot: Slot, granted: f64) -> f64 {
+    fn believed(&mut self, slot: Slot, granted: PacketRate) -> PacketRate {
         let relay = &mut self.relays[slot.index()];
         if relay.is_back {
             let allowed = relay.delivered.allows(LEAST);
@@ -319,7 +321,7 @@ impl ExplicitRate {
         let loss = self.losses.of(slot);
         let relay = &mut self.relays[slot.index()];
         let sent = self.credits.rate(slot);
-        let overstates = !relay.is_back && relay.granted().is_some_and(|granted| granted > OVERSTATED * sent);
+        let overstates = !relay.is_back && relay.granted().is_some_and(|granted| granted > sent * OVERSTATED);
         let part = if overstates { OVERSTATED_PART } else { 1.0 };
         let tolerated = part * self.config.tolerated_loss + 2.0 * self.usual_loss;
         match relay.aside_until {
@@ -374,7 +376,7 @@ impl PathController for ExplicitRate {
     }
 
     fn rate(&self, peer: Slot) -> Option<Rate> {
-        Some(Rate::from_bytes_per_sec_f64(self.credits.rate(peer) * self.packet.get() as f64))
+        Some(self.credits.rate(peer).in_bytes(self.packet).whole())
     }
 
     fn memory_bytes(&self) -> usize {
@@ -388,9 +390,8 @@ impl PathController for ExplicitRate {
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
         let relay = &self.relays[peer.index()];
-        let packet = self.packet.get() as f64;
-        record("rate_bytes_per_s", self.credits.rate(peer) * packet);
-        record("granted_bytes_per_s", relay.granted().unwrap_or(0.0) * packet);
+        record("rate_bytes_per_s", self.credits.rate(peer).in_bytes(self.packet).0);
+        record("granted_bytes_per_s", relay.granted().unwrap_or(PacketRate::ZERO).in_bytes(self.packet).0);
         record("loss", self.losses.of(peer));
         record("delay_ms", self.delays.of(peer).as_millis_f64());
         record("set_aside", f64::from(u8::from(relay.aside_until.is_some())));
@@ -479,7 +480,7 @@ mod tests {
             overlay.controller.on_outcome(&report, &mut overlay.rng);
         }
         // Of four, the third is in the middle. Who claims a million has shown nothing yet, and the fifth has not said.
-        assert_eq!(overlay.rates(), [1000.0, 2000.0, 3000.0, 3000.0, LEAST]);
+        assert_eq!(overlay.rates(), [1000.0, 2000.0, 3000.0, 3000.0, LEAST.0]);
     }
 
     #[test]
@@ -489,7 +490,7 @@ mod tests {
         // One ACK in ten takes it back, and it is judged anew.
         overlay.run(20.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.traced(1, "set_aside")), (1.0, 0.0));
-        assert_eq!(overlay.rates()[2], LEAST);
+        assert_eq!(overlay.rates()[2], LEAST.0);
         let losses = [1, 2].map(|relay| overlay.traced(relay, "loss"));
         assert!(losses[1] > 0.2 && losses[0] < 0.1, "{losses:?}");
         overlay.run(30.0, grants, [0.0; 5]);
@@ -504,9 +505,9 @@ mod tests {
         let mut overlay = Overlay::new("");
         let (grants, loses) = ([Some(20.0); 5], [0.0, 0.0, 1.0, 0.0, 0.0]);
         overlay.run(1.0, grants, loses);
-        assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (DOUBTED, 0.0));
+        assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (DOUBTED.0, 0.0));
         overlay.run(4.0, grants, loses);
-        assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (LEAST, 1.0));
+        assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (LEAST.0, 1.0));
     }
 
     #[test]
@@ -539,14 +540,14 @@ mod tests {
             aside_until: None,
             asides: 0,
         };
-        relay.on_stamp(Some(10.0));
-        relay.on_stamp(Some(1000.0));
-        assert_eq!(relay.granted(), Some(10.0));
-        relay.on_stamp(Some(11.0));
-        relay.on_stamp(Some(1.0));
-        assert_eq!(relay.granted(), Some(11.0));
-        relay.on_stamp(Some(1.0));
-        assert_eq!(relay.granted(), Some(1.0));
+        relay.on_stamp(Some(PacketRate(10.0)));
+        relay.on_stamp(Some(PacketRate(1000.0)));
+        assert_eq!(relay.granted(), Some(PacketRate(10.0)));
+        relay.on_stamp(Some(PacketRate(11.0)));
+        relay.on_stamp(Some(PacketRate(1.0)));
+        assert_eq!(relay.granted(), Some(PacketRate(11.0)));
+        relay.on_stamp(Some(PacketRate(1.0)));
+        assert_eq!(relay.granted(), Some(PacketRate(1.0)));
         (0..UNSTAMPED).for_each(|_| relay.on_stamp(None));
         assert_eq!(relay.granted(), None);
     }

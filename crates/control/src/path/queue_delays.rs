@@ -26,7 +26,7 @@
 //! Limits of use: a queue that has never been empty is part of what stays.
 
 use super::{Report, Slot};
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 
 /// The deviation of what a pair or a node adds before its first packet, as a share of a hop's part of
 /// the first round trip: distances between points of a square scatter by 0.47 of their mean.
@@ -225,7 +225,7 @@ impl QueueDelays {
             let relay = &mut self.relays[slot.index()];
             relay.stays.learn(error, total);
             relay.waits.part.learn(error, total);
-            let below = self.wait(slot) + self.deviation(slot) as f32;
+            let below = self.wait(slot) + self.wait_deviation(slot);
             if below < 0.0 {
                 self.take_for_staying(slot, LOWERED * below);
             }
@@ -243,36 +243,45 @@ impl QueueDelays {
         relay.waits.part.delay -= 2.0 * wait;
     }
 
-    /// Takes `seconds` of what packets wait at `slot` for a part of the way.
-    pub fn renew(&mut self, slot: Slot, seconds: f64) {
-        self.take_for_staying(slot, seconds as f32);
+    /// Takes so much of what packets wait at `slot` for a part of the way.
+    pub fn renew(&mut self, slot: Slot, wait: Seconds) {
+        self.take_for_staying(slot, wait.0 as f32);
     }
 
-    /// The smoothed round trip over all paths, in seconds; none before the first.
-    pub fn round_trip(&self) -> Option<f64> {
-        (self.round_trip > 0.0).then_some(f64::from(self.round_trip))
+    /// The smoothed round trip over all paths; none before the first.
+    pub fn round_trip(&self) -> Option<Seconds> {
+        (self.round_trip > 0.0).then_some(seconds(self.round_trip))
     }
 
-    /// How long a packet waits at `slot`, in seconds.
-    pub fn of(&self, slot: Slot) -> f64 {
-        f64::from(self.wait(slot).max(0.0))
+    /// How long a packet waits at `slot`.
+    pub fn of(&self, slot: Slot) -> Seconds {
+        seconds(self.wait(slot).max(0.0))
     }
 
-    /// The standard deviation of [`QueueDelays::of`], in seconds.
-    pub fn deviation(&self, slot: Slot) -> f64 {
+    /// The standard deviation of [`QueueDelays::of`].
+    pub fn deviation(&self, slot: Slot) -> Seconds {
+        seconds(self.wait_deviation(slot))
+    }
+
+    fn wait_deviation(&self, slot: Slot) -> f32 {
         let own = self.relays[slot.index()].waits.part.variance.max(0.0) / 4.0;
-        f64::from((own + self.shared.part.variance / (self.waits * self.waits)).sqrt())
+        (own + self.shared.part.variance / (self.waits * self.waits)).sqrt()
     }
 
-    /// How long a packet waits at a relay on average, and the standard deviation of that, in seconds.
-    pub fn shared(&self) -> (f64, f64) {
-        (f64::from(self.shared.part.delay / self.waits), f64::from(self.shared.part.variance.sqrt() / self.waits))
+    /// How long a packet waits at a relay on average, and the standard deviation of that.
+    pub fn shared(&self) -> (Seconds, Seconds) {
+        (seconds(self.shared.part.delay / self.waits), seconds(self.shared.part.variance.sqrt() / self.waits))
     }
 
     /// Heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.relays) + size_of_val(&*self.destinations) + size_of_val(&*self.pairs)
     }
+}
+
+/// A span that is held in single precision here.
+fn seconds(span: f32) -> Seconds {
+    Seconds(f64::from(span))
 }
 
 #[cfg(test)]
@@ -314,8 +323,8 @@ mod tests {
             queues.learn(&Report { now, sent_at, destination: Slot(PEERS as u16 - 1), ..told }, |_| sent < 4.0);
             if (from..from + 1.0).contains(&sent) {
                 for (relay, sum) in sums.iter_mut().enumerate() {
-                    sum.0 += queues.of(Slot(relay as u16)) / 100.0;
-                    sum.1 += queues.deviation(Slot(relay as u16)) / 100.0;
+                    sum.0 += queues.of(Slot(relay as u16)).0 / 100.0;
+                    sum.1 += queues.deviation(Slot(relay as u16)).0 / 100.0;
                 }
             }
         }

@@ -24,15 +24,15 @@ use super::setup::Setup;
 use super::{Hop, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::Time;
-use crate::units::{Bytes, Rate};
+use crate::time::{Seconds, Time};
+use crate::units::{Bytes, Octets, PacketRate, Rate};
 use crate::wake::Wake;
 
 /// Parameters.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutsConfig {
-    /// The growth a, in packets a second squared at a rate of one.
+    /// The growth a, in packets a second squared at a rate of one packet a second.
     pub increase: f64,
     /// The part β of its rate that a loss takes which is all a relay's own.
     pub decrease: f64,
@@ -52,9 +52,12 @@ impl TimeoutsConfig {
     }
 }
 
-/// No rate is below this, in packets a second, or a relay would not be tried again; nor above.
-pub const LEAST: f64 = 1.0;
-pub const MOST: f64 = 1e7;
+/// No rate is below this, or a relay would not be tried again; nor above.
+pub const LEAST: PacketRate = PacketRate(1.0);
+pub const MOST: PacketRate = PacketRate(1e7);
+
+/// No round trip counts as shorter.
+const SHORTEST: Seconds = Seconds(1e-3);
 
 /// Until its first loss a rate grows by this each round trip.
 const START_GROWTH: f64 = 1.5;
@@ -62,8 +65,8 @@ const START_GROWTH: f64 = 1.5;
 /// What is left of it at that loss.
 const START_END: f64 = 0.7;
 
-/// Without a loss, growth doubles in this time; and is no more than this a second.
-const DOUBLING: f64 = 20.0;
+/// Without a loss, growth doubles in this time; and is no more than this part of the rate a second.
+const DOUBLING: Seconds = Seconds(20.0);
 const FASTEST: f64 = 0.3;
 
 /// A share in a loss from which on a relay counts as part of it: less than that of any of four
@@ -89,10 +92,10 @@ impl LossRate {
     }
 
     /// The rate after `rate`, now that an outcome is known in which the relay's share is `share`.
-    pub fn after(&mut self, config: &TimeoutsConfig, rate: f64, report: &Report<'_>, share: f64) -> f64 {
+    pub fn after(&mut self, config: &TimeoutsConfig, rate: PacketRate, report: &Report<'_>, share: f64) -> PacketRate {
         let now = report.now;
-        let round_trip = report.round_trip().as_secs_f64().max(1e-3);
-        let elapsed = now.since(self.updated).as_secs_f64().min(round_trip);
+        let round_trip = report.round_trip().seconds().max(SHORTEST);
+        let elapsed = now.since(self.updated).seconds().min(round_trip);
         self.updated = now;
         if self.starting {
             if share < PART {
@@ -110,9 +113,10 @@ impl LossRate {
             }
             self.lost_at = now;
         }
-        let alone = now.since(self.lost_at).as_secs_f64();
-        let growth = config.increase * libm::sqrt(rate) * libm::exp2((alone / DOUBLING).min(20.0));
-        let grown = rate + growth.min(FASTEST * rate) * elapsed;
+        let alone = now.since(self.lost_at).seconds();
+        // What a second adds to the rate.
+        let growth = PacketRate(config.increase * libm::sqrt(rate.0) * libm::exp2((alone / DOUBLING).min(20.0)));
+        let grown = rate + growth.min(rate * FASTEST) * elapsed.0;
         (grown * (1.0 - config.decrease * share)).clamp(LEAST, MOST)
     }
 }
@@ -121,7 +125,7 @@ impl LossRate {
 #[derive(Clone, Debug)]
 pub struct Timeouts {
     config: TimeoutsConfig,
-    packet: Bytes,
+    packet: Octets,
     credits: Credits,
     losses: Losses,
     relays: Box<[LossRate]>,
@@ -137,7 +141,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
     config.check()?;
     Ok(Box::new(Timeouts {
         config,
-        packet: setup.packet,
+        packet: setup.packet.into(),
         credits: Credits::new(setup.peers, LEAST, setup.start),
         losses: Losses::new(setup.peers),
         relays: vec![LossRate::new(setup.start); setup.peers].into(),
@@ -167,7 +171,7 @@ impl PathController for Timeouts {
     }
 
     fn rate(&self, peer: Slot) -> Option<Rate> {
-        Some(Rate::from_bytes_per_sec_f64(self.credits.rate(peer) * self.packet.get() as f64))
+        Some(self.credits.rate(peer).in_bytes(self.packet).whole())
     }
 
     fn memory_bytes(&self) -> usize {
@@ -175,7 +179,7 @@ impl PathController for Timeouts {
     }
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
-        record("rate_bytes_per_s", self.credits.rate(peer) * self.packet.get() as f64);
+        record("rate_bytes_per_s", self.credits.rate(peer).in_bytes(self.packet).0);
         record("loss", self.losses.of(peer));
     }
 }
@@ -198,8 +202,8 @@ mod tests {
         let (mut rate, mut now, mut credit) = (LEAST, RTT, 0.0);
         let (mut sum, mut sent, mut lost) = (0.0, 0.0, 0.0);
         while now < seconds {
-            now += 1.0 / rate;
-            credit = (credit + limit / rate).min(2.0);
+            now += 1.0 / rate.0;
+            credit = (credit + limit / rate.0).min(2.0);
             let refused = credit < 1.0;
             if !refused {
                 credit -= 1.0;
@@ -239,12 +243,12 @@ mod tests {
             sent_at: Time::from_secs_f64(sent),
             ..Report::of(outcome, &path, &rtts)
         };
-        let mut rate = 1.0;
+        let mut rate = PacketRate(1.0);
         for trip in 1..=10 {
             let now = RTT * f64::from(trip);
             rate = relay.after(&config, rate, &at(now, now - RTT, Outcome::Acked), 0.0);
         }
-        assert!((rate - 1.5f64.powi(10)).abs() < 1e-6 && relay.starting, "{rate}");
+        assert!((rate.0 - 1.5f64.powi(10)).abs() < 1e-6 && relay.starting, "{rate:?}");
         let ended = relay.after(&config, rate, &at(5.1, 4.6, Outcome::TimedOut), 1.0);
         assert!((ended / rate - START_END).abs() < 1e-9 && !relay.starting);
         // What left before that says nothing new.

@@ -38,17 +38,17 @@ use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::Time;
-use crate::units::{Bytes, Rate};
+use crate::time::{Millis, Seconds, Time};
+use crate::units::{Bytes, Octets, PacketRate, Packets, Rate, WindowUnit};
 use crate::wake::Wake;
 
 /// Parameters. All but the first are there to measure what each part is worth.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TomographyConfig {
-    /// The wait τ in milliseconds that a sender of one packet in τ aims at. More fills
+    /// The wait τ that a sender of one packet in τ aims at. More fills
     /// relays better and loses more: the page of the controller has figures.
-    pub target_ms: f64,
+    pub target_ms: Millis,
     /// Whether ways between two nodes are learned.
     pub pairs: bool,
     /// Whether relays' queues have a part in common.
@@ -68,7 +68,7 @@ pub struct TomographyConfig {
 impl Default for TomographyConfig {
     fn default() -> TomographyConfig {
         TomographyConfig {
-            target_ms: 10.0,
+            target_ms: Millis(10.0),
             pairs: true,
             shared: true,
             climbs: true,
@@ -80,10 +80,10 @@ impl Default for TomographyConfig {
     }
 }
 
-/// The first rate, and the least but for one on trial, in packets a second.
-const FIRST: f64 = 1.0;
-const LEAST: f64 = 0.25;
-const LEAST_ON_TRIAL: f64 = 1.0 / 60.0;
+/// The first rate, and the least but for one on trial.
+const FIRST: PacketRate = PacketRate(1.0);
+const LEAST: PacketRate = PacketRate(0.25);
+const LEAST_ON_TRIAL: PacketRate = PacketRate(1.0 / 60.0);
 
 /// A rate grows by this each round trip at the start.
 const START_GROWTH: f64 = 1.4;
@@ -112,6 +112,9 @@ const UNDONE: f64 = 1.5;
 /// round trip is under way and one is averaged over.
 const UNUSED: f64 = 4.0;
 
+/// No more counts as used.
+const MOST_USED: PacketRate = PacketRate(1e9);
+
 /// Weight of an outcome in what has lately been lost; the share from which on it is much; and how many
 /// round trips pass between two falls, until the outcomes tell of the first.
 const RECENT: f32 = 1.0 / 16.0;
@@ -137,6 +140,9 @@ const JUDGED_AFTER: u32 = 10;
 const TRIAL: f64 = 1.0 / 16.0;
 const CLEARED: u8 = 3;
 
+/// What stands for a round trip before the first.
+const UNKNOWN_TRIP: Seconds = Seconds(1.0);
+
 /// Outcomes between two looks at all relays.
 const REVIEW: u32 = 64;
 
@@ -156,7 +162,7 @@ struct Relay {
     updated: Time,
     /// What packets waited when it was updated, in seconds.
     wait: f32,
-    /// Since when nothing waits, and the rate before.
+    /// Since when nothing waits, and the rate before, in packets a second.
     short_since: Time,
     waited_at: f32,
     /// The growth of its climb; zero if it does not.
@@ -196,8 +202,13 @@ impl Relay {
         }
     }
 
+    /// Outcomes of its packets over time.
+    fn used(&self) -> PacketRate {
+        PacketRate(f64::from(self.used))
+    }
+
     /// The start ends with what was sent two round trips ago.
-    fn end_start(&mut self, now: Time, rate: f64) -> f64 {
+    fn end_start(&mut self, now: Time, rate: PacketRate) -> PacketRate {
         self.kind = Kind::Queues;
         (self.started_until, self.cut_at) = (now, now);
         rate / (START_GROWTH * START_GROWTH)
@@ -207,13 +218,13 @@ impl Relay {
 /// What an outcome tells of one relay.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The smoothed round trip in seconds.
-    trip: f64,
-    /// Its packets' wait less one deviation, and what is aimed at, in seconds.
-    wait: f64,
-    target: f64,
-    /// The deviation of the wait, in seconds.
-    deviation: f64,
+    /// The smoothed round trip.
+    trip: Seconds,
+    /// Its packets' wait less one deviation, and what is aimed at.
+    wait: Seconds,
+    target: Seconds,
+    /// The deviation of the wait.
+    deviation: Seconds,
     /// Round trips since the last outcome.
     steps: f64,
 }
@@ -223,14 +234,14 @@ struct Seen {
 pub struct Tomography {
     config: TomographyConfig,
     by_loss: TimeoutsConfig,
-    packet: Bytes,
+    packet: Octets,
     credits: Credits,
     losses: Losses,
     queues: QueueDelays,
     relays: Box<[Relay]>,
     /// What half of the relays lose and get, and whether most have queued, when it was looked at last.
     usual_loss: f64,
-    usual_rate: f64,
+    usual_rate: PacketRate,
     most_queue: bool,
     /// Outcomes since then.
     outcomes: u32,
@@ -243,12 +254,12 @@ pub struct Tomography {
 /// When a parameter is unknown or out of its range.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
     let config: TomographyConfig = crate::registry::parameters(parameters)?;
-    in_range("target_ms", config.target_ms, 0.01..=1e4)?;
+    in_range("target_ms", config.target_ms.0, 0.01..=1e4)?;
     let parts = Parts { pairs: config.pairs, shared: config.shared };
     Ok(Box::new(Tomography {
         config,
         by_loss: TimeoutsConfig::default(),
-        packet: setup.packet,
+        packet: setup.packet.into(),
         credits: Credits::new(setup.peers, FIRST, setup.start),
         losses: Losses::new(setup.peers),
         queues: QueueDelays::new(parts, setup.peers, setup.start),
@@ -266,25 +277,27 @@ impl Tomography {
         self.outcomes = 0;
         let slots = || (0..self.relays.len()).map(|index| Slot(index as u16));
         self.usual_loss = median(slots().map(|slot| self.losses.of(slot)).collect()).unwrap_or(0.0);
-        self.usual_rate = median(slots().map(|slot| self.credits.rate(slot)).collect()).unwrap_or(FIRST);
+        self.usual_rate = median(slots().map(|slot| self.credits.rate(slot).0).collect()).map_or(FIRST, PacketRate);
         self.most_queue = 2 * self.relays.iter().filter(|relay| relay.has_queued).count() > self.relays.len();
     }
 
-    /// w* at the relay's rate, in seconds.
-    fn target(&self, slot: Slot) -> f64 {
-        let least = self.config.target_ms / 1e3;
-        least * libm::pow(self.credits.rate(slot) * least, -YIELDS)
+    /// w* at the relay's rate.
+    fn target(&self, slot: Slot) -> Seconds {
+        let least = Seconds::from(self.config.target_ms);
+        // x τ: how many packets that is.
+        let packets = self.credits.rate(slot) * least;
+        least * libm::pow(packets.0, -YIELDS)
     }
 
     /// Of a loss, what each relay that queues beyond its target has, as far as it does; nothing changed if
     /// none does.
     fn share_by_wait(&self, path: &[Hop], shares: &mut [f64]) {
         let beyond = |slot: Slot| match self.relays[slot.index()].kind {
-            Kind::Queues => (self.queues.of(slot) - self.target(slot)).max(0.0),
-            _ => 0.0,
+            Kind::Queues => (self.queues.of(slot) - self.target(slot)).max(Seconds::ZERO),
+            _ => Seconds::ZERO,
         };
-        let total: f64 = path.iter().map(|hop| beyond(hop.slot)).sum();
-        if total > 0.0 {
+        let total = Seconds(path.iter().map(|hop| beyond(hop.slot).0).sum());
+        if total > Seconds::ZERO {
             for (hop, share) in path.iter().zip(shares) {
                 *share = beyond(hop.slot) / total;
             }
@@ -295,40 +308,42 @@ impl Tomography {
     fn look(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> Seen {
         let now = report.now;
         let is_lost = report.outcome == Outcome::TimedOut;
-        let trip = self.queues.round_trip().unwrap_or(1.0);
+        let trip = self.queues.round_trip().unwrap_or(UNKNOWN_TRIP);
         let (target, wait, deviation) = (self.target(slot), self.queues.of(slot), self.queues.deviation(slot));
         let (shared, shared_deviation) = self.queues.shared();
         let rate = self.credits.rate(slot);
         let relay = &mut self.relays[slot.index()];
-        let elapsed = now.since(relay.updated).as_secs_f64();
+        let elapsed = now.since(relay.updated).seconds();
         relay.updated = relay.updated.max(now);
-        relay.used = (f64::from(relay.used) * libm::exp(-elapsed / (2.0 * trip)) + 1.0 / (2.0 * trip)).min(1e9) as f32;
+        let averaged = trip * 2.0;
+        let used = relay.used() * libm::exp(-(elapsed / averaged)) + Packets::ONE / averaged;
+        relay.used = used.min(MOST_USED).0 as f32;
         relay.lost += RECENT * (share as f32 - relay.lost);
         relay.acks = if is_lost { 0 } else { relay.acks.saturating_add(1) };
         relay.has_acked |= !is_lost;
-        let surely = (wait - deviation).max(0.0);
-        if surely > SHORT * target {
+        let surely = (wait - deviation).max(Seconds::ZERO);
+        if surely > target * SHORT {
             relay.short_since = now;
-            relay.waited_at = rate as f32;
+            relay.waited_at = rate.0 as f32;
         }
-        let queues_alone = wait > (CERTAIN * deviation).max(target);
-        let queues_with_others = shared > (CERTAIN * shared_deviation).max(target / 2.0) && wait > target;
+        let queues_alone = wait > (deviation * CERTAIN).max(target);
+        let queues_with_others = shared > (shared_deviation * CERTAIN).max(target / 2.0) && wait > target;
         if !queues_alone && !queues_with_others {
             relay.uncertain_at = now;
         }
         // A rate of less than one packet a round trip is brought up to date by each of them.
-        let steps = elapsed.min(trip.max(1.0 / rate)) / trip;
+        let steps = elapsed.min(trip.max(Packets::ONE / rate)) / trip;
         Seen { trip, wait: surely, target, deviation, steps: steps.min(4.0) }
     }
 
     /// The rate over a relay after an outcome.
-    fn rate_after(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> f64 {
+    fn rate_after(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> PacketRate {
         let seen = self.look(report, slot, share);
         let tolerated = TOLERATED + 2.0 * self.usual_loss;
         let loss = self.losses.of(slot);
         let before = self.credits.rate(slot);
         let relay = &mut self.relays[slot.index()];
-        let since = |time: Time| report.now.since(time).as_secs_f64() / seen.trip;
+        let since = |time: Time| report.now.since(time).seconds() / seen.trip;
         let judged = self.config.tries && self.losses.seen(slot) >= JUDGED_AFTER;
         match relay.kind {
             Kind::Starts | Kind::Queues | Kind::Refuses if judged && loss > tolerated => {
@@ -369,44 +384,44 @@ impl Tomography {
             Kind::Starts => self.start(report.now, slot, &seen),
             Kind::Queues => self.hold_queue(report, slot, &seen),
             Kind::Refuses => self.relays[slot.index()].by_loss.after(&self.by_loss, before, report, share),
-            Kind::OnTrial => return (TRIAL * self.usual_rate).clamp(LEAST_ON_TRIAL, FIRST),
+            Kind::OnTrial => return (self.usual_rate * TRIAL).clamp(LEAST_ON_TRIAL, FIRST),
         }
         .clamp(LEAST, MOST)
     }
 
-    fn start(&mut self, now: Time, slot: Slot, seen: &Seen) -> f64 {
+    fn start(&mut self, now: Time, slot: Slot, seen: &Seen) -> PacketRate {
         let before = self.credits.rate(slot);
         let relay = &mut self.relays[slot.index()];
-        let waits = seen.wait > (2.0 * seen.deviation).max(seen.target / 2.0);
+        let waits = seen.wait > (seen.deviation * 2.0).max(seen.target / 2.0);
         let ends = waits || f64::from(relay.lost) > MUCH_LOST;
         if ends {
             return relay.end_start(now, before);
         }
-        let is_used = before < UNUSED * f64::from(relay.used);
+        let is_used = before < relay.used() * UNUSED;
         before * if is_used { libm::pow(START_GROWTH, seen.steps) } else { 1.0 }
     }
 
-    fn hold_queue(&mut self, report: &Report<'_>, slot: Slot, seen: &Seen) -> f64 {
+    fn hold_queue(&mut self, report: &Report<'_>, slot: Slot, seen: &Seen) -> PacketRate {
         let &Seen { trip, wait, target, steps, .. } = seen;
         let before = self.credits.rate(slot);
         if wait > target && self.config.renews {
             self.queues.renew(slot, (wait - target) * steps.min(2.0) / RENEWED);
         }
         let relay = &mut self.relays[slot.index()];
-        let since = |time: Time| report.now.since(time).as_secs_f64() / trip;
+        let since = |time: Time| report.now.since(time).seconds() / trip;
         relay.has_queued |= since(relay.uncertain_at) > 1.0;
-        let moved = wait - f64::from(relay.wait);
-        relay.wait = wait as f32;
-        let mut growth = -DAMPING * moved / trip + RESTORING * (target - wait) / trip * steps;
+        let moved = wait - Seconds(f64::from(relay.wait));
+        relay.wait = wait.0 as f32;
+        let mut growth = moved * -DAMPING / trip + (target - wait) * RESTORING / trip * steps;
         let short = since(relay.short_since) - CLIMB_AFTER;
-        if self.config.climbs && short > 0.0 && before < HIGHEST_CLIMB * f64::from(relay.waited_at) {
+        if self.config.climbs && short > 0.0 && before < PacketRate(f64::from(relay.waited_at)) * HIGHEST_CLIMB {
             relay.climb = (CLIMB * libm::exp2((short / 2.0).min(20.0))).min(FASTEST_CLIMB) as f32;
             growth = growth.max(f64::from(relay.climb) * steps);
         } else if short <= 0.0 && relay.climb > 0.0 {
             growth -= UNDONE * f64::from(relay.climb);
             relay.climb = 0.0;
         }
-        if before >= UNUSED * f64::from(relay.used) {
+        if before >= relay.used() * UNUSED {
             growth = growth.min(0.0);
         }
         let rate = before * libm::exp(growth.clamp(-0.7, 0.7));
@@ -465,7 +480,7 @@ impl PathController for Tomography {
     }
 
     fn rate(&self, peer: Slot) -> Option<Rate> {
-        Some(Rate::from_bytes_per_sec_f64(self.credits.rate(peer) * self.packet.get() as f64))
+        Some(self.credits.rate(peer).in_bytes(self.packet).whole())
     }
 
     fn memory_bytes(&self) -> usize {
@@ -478,9 +493,9 @@ impl PathController for Tomography {
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
         let relay = &self.relays[peer.index()];
-        record("rate_bytes_per_s", self.credits.rate(peer) * self.packet.get() as f64);
-        record("wait_ms", 1e3 * self.queues.of(peer));
-        record("wait_deviation_ms", 1e3 * self.queues.deviation(peer));
+        record("rate_bytes_per_s", self.credits.rate(peer).in_bytes(self.packet).0);
+        record("wait_ms", self.queues.of(peer).as_millis());
+        record("wait_deviation_ms", self.queues.deviation(peer).as_millis());
         record("loss", self.losses.of(peer));
         record("queues", f64::from(u8::from(relay.kind == Kind::Queues)));
         record("set_aside", f64::from(u8::from(relay.kind == Kind::OnTrial)));

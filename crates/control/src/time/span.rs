@@ -42,11 +42,19 @@ impl From<Millis> for Seconds {
     }
 }
 
+impl From<Seconds> for Duration {
+    /// Cut to whole nanoseconds; negative or not a number is zero.
+    #[inline]
+    fn from(span: Seconds) -> Duration {
+        Duration::from_secs_f64(span.0)
+    }
+}
+
 impl From<Millis> for Duration {
     /// Cut to whole nanoseconds; negative or not a number is zero.
     #[inline]
     fn from(span: Millis) -> Duration {
-        Duration::from_secs_f64(Seconds::from(span).0)
+        Seconds::from(span).into()
     }
 }
 

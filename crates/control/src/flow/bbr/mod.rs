@@ -251,7 +251,7 @@ impl Bbr {
 
     /// RTprop, and whether it must be probed (4.1.2.3, 4.3.5).
     fn check_min_rtt(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let stale = self.min_rtt.is_stale(now, Duration::from_secs_f64(self.config.min_rtt_s.0));
+        let stale = self.min_rtt.is_stale(now, self.config.min_rtt_s.into());
         self.min_rtt.raise(feedback.rtt.min);
         if let Some(sample) = feedback.rtt.latest
             && (stale || self.min_rtt.get().is_none_or(|least| sample <= least))

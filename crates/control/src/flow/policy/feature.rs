@@ -4,6 +4,10 @@
 //! latencies, and at ten where what it tells apart no longer matters.
 
 use super::interval::Seen;
+use crate::units::{Bytes, Octets};
+
+/// Of less than a bit no share is taken.
+const BIT: Octets = Octets(1.0 / 8.0);
 
 /// The most intervals that an observation holds.
 pub const MOST_HISTORY: usize = 64;
@@ -87,7 +91,7 @@ impl FlowFeature {
 
     /// Its value.
     pub fn value(self, seen: &Seen) -> f32 {
-        let bytes = |bytes: crate::units::Bytes| bytes.get() as f64;
+        let bytes = |bytes: Bytes| bytes.get() as f64;
         let value = match self {
             FlowFeature::SendRatio => match (bytes(seen.sent), bytes(seen.acked)) {
                 (0.0, 0.0) => 1.0,
@@ -95,14 +99,14 @@ impl FlowFeature {
                 (sent, acked) => sent / acked,
             },
             FlowFeature::LatencyRatio => match (seen.latency, seen.least_latency) {
-                (Some(latency), Some(least)) if least.0 > 0.0 => latency.0 / least.0,
+                (Some(latency), Some(least)) if least.0 > 0.0 => latency / least,
                 // Nothing is known yet, or the path takes no time and has no queue.
                 _ => 1.0,
             },
             FlowFeature::LatencyGradient => seen.gradient,
             FlowFeature::Loss => bytes(seen.lost) / (bytes(seen.lost) + bytes(seen.acked)).max(1.0),
-            FlowFeature::Throughput => bytes(seen.acked) * 8.0 / (seen.rate * seen.span.as_secs_f64()).max(1.0),
-            FlowFeature::Rate => libm::log10((seen.rate / 1e6).max(1e-9)),
+            FlowFeature::Throughput => Octets::from(seen.acked) / (seen.rate * seen.span.seconds()).max(BIT),
+            FlowFeature::Rate => libm::log10((seen.rate.bits_per_sec() / 1e6).max(1e-9)),
         };
         let (low, high) = self.range();
         (value as f32).clamp(low, high)
@@ -157,7 +161,7 @@ impl History {
 mod tests {
     use super::*;
     use crate::time::{Duration, Seconds};
-    use crate::units::Bytes;
+    use crate::units::{Bytes, OctetRate};
 
     fn seen() -> Seen {
         Seen {
@@ -168,7 +172,7 @@ mod tests {
             latency: Some(Seconds(0.06)),
             least_latency: Some(Seconds(0.04)),
             gradient: 0.25,
-            rate: 4e6,
+            rate: OctetRate(500_000.0),
             app_limited: false,
         }
     }

@@ -15,7 +15,7 @@
 use crate::flow::monitor::Line;
 use crate::flow::{Feedback, Sent};
 use crate::time::{Duration, Seconds, Time};
-use crate::units::Bytes;
+use crate::units::{Bytes, OctetRate, Octets};
 
 /// The shortest interval: timers of hosts are late by a good part of it.
 pub const SHORTEST: Duration = Duration::from_millis(1);
@@ -26,10 +26,10 @@ pub const LONGEST: Duration = Duration::from_millis(10_000);
 /// Packets that an interval has time for at least: two have a gradient.
 const PACKETS: u64 = 2;
 
-/// How long the interval is that begins now, of `rtts` smoothed round trips `srtt`, for a sender of `rate` bits a second.
-pub fn length(rtts: f64, srtt: Duration, rate: f64, packet: Bytes) -> Duration {
-    let packets = (packet * PACKETS).get() as f64 * 8.0 / rate.max(1.0);
-    Duration::from_secs_f64((srtt.as_secs_f64() * rtts).max(packets)).clamp(SHORTEST, LONGEST)
+/// How long the interval is that begins now, of `rtts` smoothed round trips `srtt`, for a sender of `rate`.
+pub fn length(rtts: f64, srtt: Duration, rate: OctetRate, packet: Bytes) -> Duration {
+    let packets = Octets::from(packet * PACKETS) / rate.max(super::LEAST_RATE);
+    Duration::from((srtt.seconds() * rtts).max(packets)).clamp(SHORTEST, LONGEST)
 }
 
 /// An interval that is over.
@@ -49,8 +49,8 @@ pub struct Seen {
     pub least_latency: Option<Seconds>,
     /// The slope of its round-trip samples, in seconds a second; 0 with less than two.
     pub gradient: f64,
-    /// What the sender might send, in bits a second.
-    pub rate: f64,
+    /// What the sender might send.
+    pub rate: OctetRate,
     /// Whether the application or a bound from outside, and not the rate, limited the sender.
     pub app_limited: bool,
 }
@@ -104,11 +104,11 @@ impl Watch {
         (sent, acked, lost) == (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO)
     }
 
-    /// The interval that ends `now`, in which the sender might send `rate` bits a second; another begins.
-    pub fn end(&mut self, now: Time, rate: f64) -> Seen {
+    /// The interval that ends `now`, in which the sender might send at `rate`; another begins.
+    pub fn end(&mut self, now: Time, rate: OctetRate) -> Seen {
         let latency = match self.samples {
             0 => self.seen.latency,
-            samples => Some(Seconds(self.latencies.0 / samples as f64)),
+            samples => Some(self.latencies / samples as f64),
         };
         let least_latency = match (self.seen.least_latency, latency) {
             (Some(least), Some(latency)) => Some(least.min(latency)),
@@ -129,6 +129,9 @@ mod tests {
     use crate::flow::{LossCause, Lost};
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// A megabit a second.
+    const RATE: OctetRate = OctetRate(125_000.0);
 
     fn at(ms: u64) -> Time {
         Time::ZERO + MS(ms)
@@ -151,32 +154,32 @@ mod tests {
         acked(&mut watch, 110, 14);
         let lost = [Lost { sent: Sent { size: PACKET, ..Sent::default() }, cause: LossCause::PacketThreshold }];
         watch.on_feedback(&Feedback { lost: &lost, app_limited: true, ..crate::flow::testing::silence() });
-        let seen = watch.end(at(120), 1e6);
+        let seen = watch.end(at(120), RATE);
         assert_eq!((seen.span, seen.sent, seen.acked, seen.lost), (MS(20), PACKET * 4, PACKET * 2, PACKET));
         assert!((seen.gradient - 0.2).abs() < 1e-9, "{}", seen.gradient);
         assert!((seen.latency.unwrap().0 - 0.012).abs() < 1e-12);
-        assert_eq!((seen.least_latency, seen.rate, seen.app_limited), (seen.latency, 1e6, true));
+        assert_eq!((seen.least_latency, seen.rate, seen.app_limited), (seen.latency, RATE, true));
         // The next one knows nothing of it but the latencies.
         assert!(watch.is_silent());
-        let next = watch.end(at(140), 2e6);
+        let next = watch.end(at(140), RATE * 2.0);
         assert_eq!(
             (next.sent, next.acked, next.lost, next.app_limited),
             (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO, false)
         );
         assert_eq!((next.latency, next.gradient, next.span), (seen.latency, 0.0, MS(20)));
         acked(&mut watch, 140, 30);
-        let later = watch.end(at(160), 2e6);
+        let later = watch.end(at(160), RATE * 2.0);
         assert!((later.latency.unwrap().0 - 0.03).abs() < 1e-12);
         assert_eq!(later.least_latency, seen.latency);
     }
 
     #[test]
     fn an_interval_is_a_round_trip_and_has_time_for_two_packets() {
-        assert_eq!(length(1.0, MS(50), 1e7, PACKET), MS(50));
-        assert_eq!(length(0.5, MS(50), 1e7, PACKET), MS(25));
+        assert_eq!(length(1.0, MS(50), RATE * 10.0, PACKET), MS(50));
+        assert_eq!(length(0.5, MS(50), RATE * 10.0, PACKET), MS(25));
         // 16 000 bits at 100 kbit/s.
-        assert_eq!(length(1.0, MS(50), 1e5, PACKET), MS(160));
-        assert_eq!(length(1.0, Duration::ZERO, 1e9, PACKET), SHORTEST);
-        assert_eq!(length(1.0, Duration::from_nanos(u64::MAX), 0.0, PACKET), LONGEST);
+        assert_eq!(length(1.0, MS(50), RATE / 10.0, PACKET), MS(160));
+        assert_eq!(length(1.0, Duration::ZERO, RATE * 1e3, PACKET), SHORTEST);
+        assert_eq!(length(1.0, Duration::from_nanos(u64::MAX), OctetRate::ZERO, PACKET), LONGEST);
     }
 }

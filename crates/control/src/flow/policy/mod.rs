@@ -24,6 +24,7 @@ pub use feature::{FlowFeature, History};
 pub use interval::{Seen, Watch};
 pub use network::FlowNetwork;
 
+use super::pcc::SHORTEST_RTT;
 use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::policy::Scratch;
@@ -31,7 +32,7 @@ use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::round_trip::INITIAL_RTT;
 use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::units::{OctetRate, Octets, Packets};
 
 /// What `policy` cannot do without.
 pub const NEEDS: &str = "network: the policy that it runs (a scenario may say file = \"NAME.safetensors\")";
@@ -42,14 +43,17 @@ pub const STEP: f64 = 0.025;
 /// The largest action: it doubles the rate, or halves it.
 pub const MOST_ACTION: f32 = 40.0;
 
-/// The highest rate, in bits a second.
-pub const MOST_RATE: f64 = 1e12;
+/// The highest rate: a terabit a second.
+pub const MOST_RATE: OctetRate = OctetRate(1e12 / 8.0);
+
+/// No rate counts as lower: a bit a second.
+const LEAST_RATE: OctetRate = OctetRate(1.0 / 8.0);
 
 /// Packets a round trip of the least rate (PCC, NSDI 2015, 3.2).
-pub const LEAST_PACKETS: f64 = 2.0;
+pub const LEAST_PACKETS: Packets = Packets(2.0);
 
-/// The rate after one of `rate`, in any unit, and `action`; one that is no number changes nothing.
-pub fn stepped(rate: f64, action: f32) -> f64 {
+/// The rate after one of `rate` and `action`; one that is no number changes nothing.
+pub fn stepped(rate: OctetRate, action: f32) -> OctetRate {
     if action.is_nan() {
         return rate;
     }
@@ -64,12 +68,12 @@ const WINDOW_GAIN: f64 = 2.0;
 /// The smallest window, in packets.
 const LEAST_WINDOW: u64 = 10;
 
-/// The controller; rates in bits a second.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Learned {
     network: FlowNetwork,
     setup: Setup,
-    rate: f64,
+    rate: OctetRate,
     /// The smoothed round trip; none before the first sample.
     srtt: Option<Duration>,
     latest: Duration,
@@ -99,7 +103,7 @@ impl Learned {
             watch: Watch::new(setup.start),
             network,
             setup,
-            rate: 0.0,
+            rate: OctetRate::ZERO,
             srtt: None,
             latest: INITIAL_RTT,
             due: None,
@@ -107,7 +111,7 @@ impl Learned {
             scratch: Scratch::default(),
             note: None,
         };
-        learned.rate = learned.per_round_trip(learned.setup.initial_window.get() as f64);
+        learned.rate = learned.per_round_trip(learned.setup.initial_window.into());
         learned
     }
 
@@ -116,12 +120,12 @@ impl Learned {
     }
 
     /// The rate of this many bytes in a smoothed round trip, within what a rate can be.
-    fn per_round_trip(&self, bytes: f64) -> f64 {
-        (bytes * 8.0 / self.srtt().as_secs_f64().max(1e-6)).clamp(1.0, MOST_RATE)
+    fn per_round_trip(&self, bytes: Octets) -> OctetRate {
+        (bytes / self.srtt().seconds().max(SHORTEST_RTT)).clamp(LEAST_RATE, MOST_RATE)
     }
 
-    fn least_rate(&self) -> f64 {
-        self.per_round_trip(LEAST_PACKETS * self.setup.packet.get() as f64)
+    fn least_rate(&self) -> OctetRate {
+        self.per_round_trip(LEAST_PACKETS.in_bytes(self.setup.packet.into()))
     }
 
     /// The next interval begins `now`.
@@ -162,7 +166,7 @@ impl FlowController for Learned {
             self.latest = latest;
             let is_first = self.srtt.replace(feedback.rtt.smoothed).is_none();
             if is_first {
-                self.rate = self.per_round_trip(self.setup.initial_window.get() as f64).max(self.least_rate());
+                self.rate = self.per_round_trip(self.setup.initial_window.into()).max(self.least_rate());
                 self.watch = Watch::new(now);
                 self.begin(now);
             }
@@ -197,9 +201,9 @@ impl FlowController for Learned {
         if self.srtt.is_none() {
             return Limits::window(self.setup.initial_window.max(self.setup.packet));
         }
-        let in_flight = self.rate / 8.0 * self.srtt().max(self.latest).as_secs_f64();
-        let window = Bytes::new((WINDOW_GAIN * in_flight) as u64).max(self.setup.packet * LEAST_WINDOW);
-        Limits { window, rate: Some(Rate::from_bits_per_sec(self.rate as u64)), burst: self.setup.packet }
+        let in_flight = self.rate * self.srtt().max(self.latest).seconds();
+        let window = (in_flight * WINDOW_GAIN).whole().max(self.setup.packet * LEAST_WINDOW);
+        Limits { window, rate: Some(self.rate.whole()), burst: self.setup.packet }
     }
 
     fn note(&self) -> Option<String> {
@@ -209,7 +213,7 @@ impl FlowController for Learned {
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         let limits = self.limits();
         record("window", limits.window.get() as f64);
-        record("rate", self.rate);
+        record("rate", self.rate.bits_per_sec());
         record("action", f64::from(self.action));
         for (feature, value) in self.network.features().iter().zip(self.history.observation()) {
             record(feature.name(), f64::from(*value));
@@ -221,6 +225,7 @@ impl FlowController for Learned {
 mod tests {
     use super::*;
     use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, silence, traced};
+    use crate::units::Rate;
 
     /// The newest interval's features, and the action `bias + Σ weight feature`.
     fn network(features: &[FlowFeature], weights: &[f32], bias: f32) -> toml::Table {
@@ -349,12 +354,13 @@ mod tests {
 
     #[test]
     fn an_action_and_its_opposite_leave_the_rate_as_it_was() {
-        assert!((stepped(100.0, 1.0) - 102.5).abs() < 1e-9);
-        assert_eq!(stepped(100.0, -40.0), 50.0);
-        assert_eq!(stepped(100.0, 1e9), 200.0);
-        assert_eq!((stepped(100.0, f32::NAN), stepped(100.0, 0.0)), (100.0, 100.0));
+        let rate = OctetRate(100.0);
+        assert!((stepped(rate, 1.0).0 - 102.5).abs() < 1e-9);
+        assert_eq!(stepped(rate, -40.0), OctetRate(50.0));
+        assert_eq!(stepped(rate, 1e9), OctetRate(200.0));
+        assert_eq!((stepped(rate, f32::NAN), stepped(rate, 0.0)), (rate, rate));
         for action in [0.5, 3.0, 40.0] {
-            assert!((stepped(stepped(100.0, action), -action) - 100.0).abs() < 1e-9);
+            assert!((stepped(stepped(rate, action), -action).0 - 100.0).abs() < 1e-9);
         }
     }
 }
