@@ -1,4 +1,5 @@
-//! What a user shares with relays: a stock of keys for each relay and position.
+//! What a user shares with relays: a stock of keys for each relay and position and, but for guards, which know their
+//! user anyway, for each [`Isolation`]: a relay that sees one key knows that its packets are one user's.
 //!
 //! The first packet under a key sets it up (index 0); k − 1 further ones show one-time ids. Since packets
 //! overtake each other, a key is used again only when the packet that set it up is known to have arrived,
@@ -8,7 +9,7 @@
 //! A key whose packets do not arrive is given up, since its relay may have restarted. If one of them arrives after all,
 //! the relay has it: a burst of late packets does not cost the set-ups of all keys that they took.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrayvec::ArrayVec;
 use rand_core::Rng;
@@ -39,13 +40,19 @@ const LOSSES_TO_GIVE_UP: u8 = 8;
 /// packets are on their way.
 const MOST_GIVEN_UP: usize = 32;
 
+/// Whose packets share keys at the relays behind guards. Those of two isolations have none in common, so that no relay
+/// there, an exit least of all, can tell by its keys that both are of one user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Isolation(pub u64);
+
 /// A user's keys at relays, for one epoch.
 #[derive(Clone, Debug)]
 pub struct PathKeys<C> {
     packets: PacketsPerKey,
     epoch: u64,
     guards: BTreeSet<RelayIndex>,
-    stocks: Stocks,
+    /// By isolation; those at the user's edge are with the first one's.
+    stocks: BTreeMap<Isolation, Stocks>,
     /// Keys made so far, over all epochs.
     made: u64,
     /// Those made before this epoch.
@@ -53,10 +60,40 @@ pub struct PathKeys<C> {
     cryptography: core::marker::PhantomData<C>,
 }
 
+/// The keys of one isolation.
+#[derive(Debug)]
+pub struct Isolated<'a, C> {
+    pub(crate) keys: &'a mut PathKeys<C>,
+    isolation: Isolation,
+}
+
+/// Those of a program that is one user with one purpose.
+impl<'a, C> From<&'a mut PathKeys<C>> for Isolated<'a, C> {
+    fn from(keys: &'a mut PathKeys<C>) -> Isolated<'a, C> {
+        Isolated { keys, isolation: Isolation::default() }
+    }
+}
+
 /// Which keys a packet took: whoever learns what became of it says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "keys are used again when their first packet is known to have arrived"]
-pub struct Receipt([Option<Used>; MOST_HOPS]);
+pub struct Receipt {
+    isolation: Isolation,
+    used: [Option<Used>; MOST_HOPS],
+}
+
+#[cfg(test)]
+impl Receipt {
+    /// The place of each relay, 0 for the guard, and the number of the key that the packet took there.
+    pub(crate) fn serials(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.used.iter().flatten().map(|used| (usize::from(used.position.place), used.serial))
+    }
+}
+
+/// Where the keys of this place are kept.
+fn kept_with(isolation: Isolation, position: Position) -> Isolation {
+    if position.place == 0 { Isolation::default() } else { isolation }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Used {
@@ -182,7 +219,7 @@ impl<C: Cryptography> PathKeys<C> {
             packets,
             epoch: 0,
             guards: BTreeSet::new(),
-            stocks: Stocks::default(),
+            stocks: BTreeMap::new(),
             made: 0,
             past: 0,
             cryptography: core::marker::PhantomData,
@@ -192,7 +229,7 @@ impl<C: Cryptography> PathKeys<C> {
     /// Another epoch: relays have other keys and other indices. `guards` are this user's there: no path has one
     /// of them anywhere but at the user's edge.
     pub fn begin_epoch(&mut self, epoch: u64, guards: impl IntoIterator<Item = RelayIndex>) {
-        self.stocks = Stocks::default();
+        self.stocks.clear();
         self.past = self.made;
         self.epoch = epoch;
         self.guards = guards.into_iter().collect();
@@ -201,7 +238,9 @@ impl<C: Cryptography> PathKeys<C> {
     /// Other guards in the same epoch. Keys stay, but for those at a relay inside of paths that is a guard now.
     pub fn set_guards(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
         self.guards = guards.into_iter().collect();
-        self.guards.iter().for_each(|guard| self.stocks.forget(*guard, 1));
+        for stocks in self.stocks.values_mut() {
+            self.guards.iter().for_each(|guard| stocks.forget(*guard, 1));
+        }
     }
 
     /// The epoch that its keys are of.
@@ -209,8 +248,83 @@ impl<C: Cryptography> PathKeys<C> {
         self.epoch
     }
 
+    /// Those of an isolation.
+    pub fn isolated(&mut self, isolation: Isolation) -> Isolated<'_, C> {
+        Isolated { keys: self, isolation }
+    }
+
+    /// Nothing of an isolation leaves any more: its keys are forgotten, but for those at guards.
+    pub fn end(&mut self, isolation: Isolation) {
+        if isolation != Isolation::default() {
+            self.stocks.remove(&isolation);
+        }
+    }
+
     /// Seals the datagram's [`body`](super::body_mut) for the end behind the last of `hops`, which finds it by
     /// `label`. The datagram goes to the first of `hops`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such path.
+    pub fn seal(
+        &mut self,
+        hops: &[Hop],
+        label: Label,
+        rng: &mut impl Rng,
+        datagram: &mut Datagram,
+    ) -> Result<Receipt, PathError> {
+        Isolated::from(self).seal(hops, label, rng, datagram)
+    }
+
+    /// The packet has arrived: at the other end, or as a block back here.
+    pub fn arrived(&mut self, receipt: &Receipt) {
+        self.settle(receipt, Fate::Arrived);
+    }
+
+    /// The packet is given up as lost.
+    pub fn lost(&mut self, receipt: &Receipt) {
+        self.settle(receipt, Fate::Lost);
+    }
+
+    /// The packet, given up before, has arrived after all.
+    pub fn arrived_late(&mut self, receipt: &Receipt) {
+        self.settle(receipt, Fate::ArrivedLate);
+    }
+
+    /// Nothing is known of the relay any more: it may have lost its keys.
+    pub fn forget(&mut self, relay: RelayIndex) {
+        self.stocks.values_mut().for_each(|stocks| stocks.forget(relay, 0));
+    }
+
+    /// Keys that are kept.
+    pub fn len(&self) -> usize {
+        self.stocks.values().flat_map(Stocks::iter).map(|stock| stock.keys.len()).sum()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells each key of a packet its fate.
+    fn settle(&mut self, receipt: &Receipt, fate: Fate) {
+        let most = self.packets.get();
+        for used in receipt.used.iter().flatten().filter(|used| used.serial >= self.past) {
+            let stocks = self.stocks.get_mut(&kept_with(receipt.isolation, used.position));
+            let Some(stock) = stocks.and_then(|stocks| stocks.get_mut(used.relay, used.position)) else { continue };
+            if fate != Fate::ArrivedLate {
+                stock.underway = stock.underway.saturating_sub(1);
+            }
+            match fate {
+                Fate::Lost => stock.on_lost(used, most),
+                Fate::Arrived | Fate::ArrivedLate => stock.on_arrived(used, most),
+            }
+        }
+    }
+}
+
+impl<C: Cryptography> Isolated<'_, C> {
+    /// Seals the datagram's body as [`PathKeys::seal`] does.
     ///
     /// # Errors
     ///
@@ -241,17 +355,17 @@ impl<C: Cryptography> PathKeys<C> {
         rng: &mut impl Rng,
         header: &mut [u8; HEADER],
     ) -> Result<Made<C>, PathError> {
-        check(half, hops, |relay| self.guards.contains(&relay))?;
-        let mut receipt = Receipt([None; MOST_HOPS]);
+        check(half, hops, |relay| self.keys.guards.contains(&relay))?;
+        let mut receipt = Receipt { isolation: self.isolation, used: [None; MOST_HOPS] };
         // No path is longer: it was checked.
         let (mut layers, mut parts) = (ArrayVec::new(), ArrayVec::new());
         for (place, hop) in hops.iter().enumerate() {
             let position = Position::of(half, place, hops.len());
             let Some(Drawn { key, serial, index, material }) = self.draw(hop, position, rng) else {
-                self.lost(&receipt);
+                self.keys.lost(&receipt);
                 return Err(PathError::Key(hop.relay));
             };
-            receipt.0[place] = Some(Used { relay: hop.relay, position, serial, index });
+            receipt.used[place] = Some(Used { relay: hop.relay, position, serial, index });
             let next = hops.get(place + 1).map_or(last, |hop| Next::Relay(hop.relay));
             layers.push(Layer { material, keys: C::packet(&key, index), next, wait: hop.wait });
             parts.push(Part { relay: hop.relay, key, index });
@@ -262,8 +376,9 @@ impl<C: Cryptography> PathKeys<C> {
 
     /// A key for one packet at one relay: one of the stock, or a new one.
     fn draw(&mut self, hop: &Hop, position: Position, rng: &mut impl Rng) -> Option<Drawn> {
-        let most = self.packets.get();
-        let stock = self.stocks.at(hop.relay, position);
+        let PathKeys { packets, stocks, made, .. } = &mut *self.keys;
+        let most = packets.get();
+        let stock = stocks.entry(kept_with(self.isolation, position)).or_default().at(hop.relay, position);
         let found = if stock.needs_key(most) { None } else { stock.next(most) };
         let drawn = match found {
             Some((key, serial, index)) => {
@@ -279,8 +394,8 @@ impl<C: Cryptography> PathKeys<C> {
                 let secret = C::secret(&random);
                 let ephemeral = C::public(&secret);
                 let key = C::agree(&secret, &hop.key, &ephemeral, &hop.key)?;
-                let serial = self.made;
-                self.made += 1;
+                let serial = *made;
+                *made += 1;
                 if most > 1 && stock.keys.len() < MOST_KEYS {
                     stock.keys.insert(Key { serial, key: key.clone(), next: 1, arrived: None, lost: 0 });
                     stock.left += u32::from(most - 1);
@@ -290,51 +405,6 @@ impl<C: Cryptography> PathKeys<C> {
         };
         stock.underway += 1;
         Some(drawn)
-    }
-
-    /// The packet has arrived: at the other end, or as a block back here.
-    pub fn arrived(&mut self, receipt: &Receipt) {
-        self.settle(receipt, Fate::Arrived);
-    }
-
-    /// The packet is given up as lost.
-    pub fn lost(&mut self, receipt: &Receipt) {
-        self.settle(receipt, Fate::Lost);
-    }
-
-    /// The packet, given up before, has arrived after all.
-    pub fn arrived_late(&mut self, receipt: &Receipt) {
-        self.settle(receipt, Fate::ArrivedLate);
-    }
-
-    /// Nothing is known of the relay any more: it may have lost its keys.
-    pub fn forget(&mut self, relay: RelayIndex) {
-        self.stocks.forget(relay, 0);
-    }
-
-    /// Keys that are kept.
-    pub fn len(&self) -> usize {
-        self.stocks.iter().map(|stock| stock.keys.len()).sum()
-    }
-
-    /// Whether none is kept.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Tells each key of a packet its fate.
-    fn settle(&mut self, receipt: &Receipt, fate: Fate) {
-        let most = self.packets.get();
-        for used in receipt.0.iter().flatten().filter(|used| used.serial >= self.past) {
-            let Some(stock) = self.stocks.get_mut(used.relay, used.position) else { continue };
-            if fate != Fate::ArrivedLate {
-                stock.underway = stock.underway.saturating_sub(1);
-            }
-            match fate {
-                Fate::Lost => stock.on_lost(used, most),
-                Fate::Arrived | Fate::ArrivedLate => stock.on_arrived(used, most),
-            }
-        }
     }
 }
 
@@ -480,6 +550,37 @@ mod tests {
     }
 
     #[test]
+    fn p15_two_isolations_share_keys_at_guards_alone() {
+        let mut net = settled(4);
+        let hops = net.hops(&PATH);
+        let mut used = |isolation| {
+            let mut serials = [const { BTreeSet::new() }; 3];
+            for _ in 0..40 {
+                let mut datagram = [0; crate::size::DATAGRAM];
+                let mut keys = net.user.isolated(isolation);
+                let receipt = keys.seal(&hops, crate::packet::testing::SERVICE, &mut net.rng, &mut datagram).unwrap();
+                for (place, serial) in receipt.serials() {
+                    serials[place].insert(serial);
+                }
+                net.carry(RelayIndex(0), &mut datagram);
+                net.user.arrived(&receipt);
+            }
+            serials
+        };
+        let (one, other) = (used(Isolation(2)), used(Isolation(3)));
+        assert!(!one[0].is_disjoint(&other[0]), "a guard knows its user anyway");
+        assert!(one[1].is_disjoint(&other[1]) && one[2].is_disjoint(&other[2]), "{one:?} {other:?}");
+        assert!(one[2].len() < 10, "keys are used again within an isolation: {one:?}");
+        // What ends is forgotten; the other goes on, and late words about it harm nothing.
+        let before = net.user.len();
+        net.user.end(Isolation(2));
+        let after = net.user.len();
+        assert!(after < before, "{after} of {before} keys");
+        net.user.end(Isolation::default());
+        assert_eq!(net.user.len(), after, "that of guards and of what belongs to no session stays");
+    }
+
+    #[test]
     fn keys_that_were_given_up_are_bounded_and_not_used() {
         let mut net = Net::<Transparent>::new(3, 64, 3);
         for _ in 0..500 {
@@ -489,9 +590,15 @@ mod tests {
             net.user.lost(&receipt);
         }
         assert!(net.user.is_empty());
-        let given_up: Vec<usize> =
-            net.user.stocks.iter().map(|stock| stock.given_up.len()).filter(|count| *count > 0).collect();
+        let given_up: Vec<usize> = net
+            .user
+            .stocks
+            .values()
+            .flat_map(Stocks::iter)
+            .map(|stock| stock.given_up.len())
+            .filter(|count| *count > 0)
+            .collect();
         assert_eq!(given_up, [MOST_GIVEN_UP; 3]);
-        assert!(net.user.stocks.iter().all(|stock| stock.left == 0 && stock.underway == 0));
+        assert!(net.user.stocks.values().flat_map(Stocks::iter).all(|stock| stock.left == 0 && stock.underway == 0));
     }
 }

@@ -119,7 +119,7 @@ use core::num::NonZeroU16;
 
 pub(crate) use header::{Material, material, name as header_name, strip, tag, tagged};
 pub(crate) use keys::Part;
-pub use keys::{AHEAD, AHEAD_AT_FIRST, PathKeys, Receipt};
+pub use keys::{AHEAD, AHEAD_AT_FIRST, Isolated, Isolation, PathKeys, Receipt};
 pub use path::{Half, Hop, PathError, Position};
 
 use crate::RelayIndex;

@@ -9,7 +9,8 @@ use rand_core::Rng;
 use crate::RelayIndex;
 use crate::crypto::{Cryptography, HopKey, PacketKeys};
 use crate::packet::{
-    Datagram, HEADER, Half, Hop, INTEGRITY, Label, Next, Part, PathError, PathKeys, Receipt, header_name, parts,
+    Datagram, HEADER, Half, Hop, INTEGRITY, Isolated, Label, Next, Part, PathError, PathKeys, Receipt, header_name,
+    parts,
 };
 use crate::reply::ReplyBlock;
 use crate::size::MOST_HOPS;
@@ -79,15 +80,18 @@ impl<C: Cryptography> MadeBlocks<C> {
     /// # Errors
     ///
     /// When there is no such path.
-    pub fn make(
+    pub fn make<'k>(
         &mut self,
-        keys: &mut PathKeys<C>,
+        keys: impl Into<Isolated<'k, C>>,
         hops: &[Hop],
         label: Label,
         now: Time,
         rng: &mut impl Rng,
-    ) -> Result<(BlockId, ReplyBlock), PathError> {
-        self.make_half(Half::Receiver, keys, hops, label, now, rng)
+    ) -> Result<(BlockId, ReplyBlock), PathError>
+    where
+        C: 'k,
+    {
+        self.make_half(Half::Receiver, keys.into(), hops, label, now, rng)
     }
 
     /// Makes a block for ourselves: sealed with it, a packet goes from our guard, the first of `hops`, back to us.
@@ -95,21 +99,24 @@ impl<C: Cryptography> MadeBlocks<C> {
     /// # Errors
     ///
     /// When there is no such path.
-    pub fn make_loop(
+    pub fn make_loop<'k>(
         &mut self,
-        keys: &mut PathKeys<C>,
+        keys: impl Into<Isolated<'k, C>>,
         hops: &[Hop],
         label: Label,
         now: Time,
         rng: &mut impl Rng,
-    ) -> Result<(BlockId, ReplyBlock), PathError> {
-        self.make_half(Half::Loop, keys, hops, label, now, rng)
+    ) -> Result<(BlockId, ReplyBlock), PathError>
+    where
+        C: 'k,
+    {
+        self.make_half(Half::Loop, keys.into(), hops, label, now, rng)
     }
 
     fn make_half(
         &mut self,
         half: Half,
-        keys: &mut PathKeys<C>,
+        mut keys: Isolated<'_, C>,
         hops: &[Hop],
         label: Label,
         now: Time,
@@ -121,9 +128,9 @@ impl<C: Cryptography> MadeBlocks<C> {
         rng.fill_bytes(&mut key.0);
         let id = BlockId(self.made);
         self.made += 1;
-        let block = ReplyBlock { first: hops[0].relay, header, key: key.clone(), epoch: keys.epoch() as u8 };
+        let block = ReplyBlock { first: hops[0].relay, header, key: key.clone(), epoch: keys.keys.epoch() as u8 };
         if self.out.len() >= self.most {
-            self.give_up_oldest(keys);
+            self.give_up_oldest(keys.keys);
         }
         self.out.insert(made.name, Made { id, at: now, parts: made.parts, key, receipt: made.receipt, is_lost: false });
         // What has come back is kept in the order no longer than it takes to be half of it.

@@ -28,7 +28,7 @@ use crate::crypto::Cryptography;
 use crate::directory::{Document, UnixTime};
 use crate::guards::{Choice, GuardState};
 use crate::hidden::MailboxAt;
-use crate::packet::{Label, PacketsPerKey};
+use crate::packet::{Isolation, Label, PacketsPerKey};
 use crate::routes::{PlacementError, RouteError, Routes, RoutesConfig};
 use crate::session::{Client, Entropy, Rates, Secrecy, ServiceKeys, StreamEvent};
 
@@ -40,6 +40,16 @@ pub use traffic::loose::{Arrived, PacketId};
 /// Names a user's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
+
+/// Loops share keys with nothing else, and what belongs to no session has the first isolation.
+const LOOPS_ISOLATION: Isolation = Isolation(1);
+
+impl SessionId {
+    /// Each session has keys of its own behind guards.
+    fn isolation(self) -> Isolation {
+        Isolation(self.0 + 2)
+    }
+}
 
 /// Where a service is, and how to talk to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

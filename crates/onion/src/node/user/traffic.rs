@@ -412,6 +412,7 @@ impl<C: Cryptography> Traffic<C> {
         for sent in session.sent.into_values().filter(|sent| !sent.is_late) {
             self.path_keys.lost(&sent.receipt);
         }
+        self.path_keys.end(id.isolation());
         for block in session.blocks.into_values() {
             self.out_blocks.remove(&block);
         }
@@ -435,7 +436,7 @@ impl<C: Cryptography> Traffic<C> {
             let label = relays.last().and_then(|guard| entry.label(*guard));
             let Some(label) = label else { return has_made };
             let hops = hops(relays, &self.keys_of, self.settings.mixing, rng);
-            let made = self.blocks.make(&mut self.path_keys, &hops, label, now, rng);
+            let made = self.blocks.make(self.path_keys.isolated(id.isolation()), &hops, label, now, rng);
             // Whoever chose this path keeps to what packets allow; a relay with a key of low order is none.
             let Ok((block_id, block)) = made else { return has_made };
             self.no_path_until = None;
@@ -491,7 +492,7 @@ impl<C: Cryptography> Traffic<C> {
         all.extend(hops(&[door.relay], &self.keys_of, self.settings.mixing, rng));
         let mut frame = Frame::default();
         body_mut(&mut frame.datagram)[..self.cell.len()].copy_from_slice(&self.cell);
-        let sealed = self.path_keys.seal(&all, door.label, rng, &mut frame.datagram);
+        let sealed = self.path_keys.isolated(id.isolation()).seal(&all, door.label, rng, &mut frame.datagram);
         // Lost, then, as on any path: the session sends what it carried again.
         let Ok(receipt) = sealed else { return true };
         let epoch = self.members.epoch();
@@ -593,4 +594,61 @@ pub(super) fn hops(
     };
     let hop = |relay: &RelayIndex| Hop { relay: *relay, key: keys[usize::from(relay.0)], wait: wait() };
     relays.iter().map(hop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use anabranch_control::rng::Rng;
+
+    use super::*;
+    use crate::crypto::Transparent;
+    use crate::directory::{UnixTime, testing};
+    use crate::guards::GuardState;
+    use crate::packet::PacketsPerKey;
+    use crate::session::{Secrecy, ServiceSecret};
+
+    /// An exit that finds one key in packets of two sessions knows that both are of one user, whatever names they
+    /// showed to the proxy.
+    #[test]
+    fn p15_sessions_with_one_exit_share_no_key_behind_guards() {
+        let mut rng = Rng::stream(15, "sessions");
+        let (document, now) = (testing::document(1, 9), Time::ZERO);
+        let settings = UserSettings {
+            guards: 1,
+            hops: 3,
+            placement: "random".to_owned(),
+            placement_back: "random".to_owned(),
+            packets_per_key: PacketsPerKey::STANDARD,
+            secrecy: Secrecy::Sealed,
+            mixing: None,
+        };
+        let mut entry = Entry::new(1, GuardState::default(), &document, now, UnixTime(3600), &mut rng);
+        let state = entry.state().clone();
+        entry.on_kept(&state);
+        entry.attach(&document, now, &mut rng);
+        let guard = entry.choice().in_use[0];
+        let mut traffic = Traffic::<Transparent>::new(settings, &document, entry.choice(), now).unwrap();
+        let secret = ServiceSecret::from_seed(&[15; 32]);
+        let exit = document.relays().map(|(relay, _)| relay).find(|relay| *relay != guard).unwrap();
+        let mut open = |traffic: &mut Traffic<Transparent>| {
+            let destination = Destination { relay: exit, label: Label(*b"exit...."), keys: secret.keys() };
+            traffic.open(now, destination, Rates::default(), Entropy([7; 32]))
+        };
+        let sessions = [open(&mut traffic), open(&mut traffic)];
+        traffic.serve(now, &mut entry, &mut rng, &mut |_, _| {});
+        let keys_at = |id: SessionId| -> BTreeSet<(bool, u64)> {
+            let sent = traffic.sessions[&id].sent.values();
+            sent.flat_map(|sent| sent.receipt.serials().map(|(place, key)| (place == 0, key))).collect()
+        };
+        let [one, other] = sessions.map(keys_at);
+        assert!(one.iter().any(|(is_guard, _)| !is_guard) && other.len() == one.len(), "{one:?} {other:?}");
+        let shared: Vec<_> = one.intersection(&other).filter(|(is_guard, _)| !is_guard).collect();
+        assert!(shared.is_empty(), "{shared:?}");
+        // What is over leaves no keys behind the guard.
+        let before = traffic.path_keys.len();
+        sessions.into_iter().for_each(|id| traffic.forget(id));
+        assert!(traffic.path_keys.len() < before, "{before}");
+    }
 }

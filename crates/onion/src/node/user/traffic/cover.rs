@@ -24,7 +24,7 @@ use anabranch_control::time::{Duration, Time};
 use thiserror::Error;
 
 use super::super::entry::Entry;
-use super::super::{UserSettings, route_rng};
+use super::super::{LOOPS_ISOLATION, UserSettings, route_rng};
 use super::{Traffic, hops, tell_no_path};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
@@ -229,7 +229,7 @@ impl<C: Cryptography> Traffic<C> {
         let label = relays.last().and_then(|guard| entry.label(*guard));
         let Some(label) = label else { return false };
         let path = hops(&relays, &self.keys_of, self.settings.mixing, rng);
-        let made = self.blocks.make_loop(&mut self.path_keys, &path, label, now, rng);
+        let made = self.blocks.make_loop(self.path_keys.isolated(LOOPS_ISOLATION), &path, label, now, rng);
         let Ok((block, sealing)) = made else { return false };
         let mut frame = Frame::default();
         body_mut(&mut frame.datagram).fill(0);
