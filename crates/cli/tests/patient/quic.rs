@@ -317,6 +317,22 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
     }
 }
 
+/// Names have addresses of two families, of which the receiver listens at one.
+#[test]
+fn a_receiver_is_found_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.bin"), content(10_000)).unwrap();
+    let receiver = Receiver::start(path, &["--once"]);
+    let port = receiver.address.rsplit_once(':').unwrap().1.to_owned();
+    let sent = send(path, &["a.bin", "--to", &format!("localhost:{port}"), "--key", &receiver.key]);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(fs::read(path.join("in/a.bin")).unwrap(), content(10_000));
+    let unknown = send(path, &["a.bin", "--to", "nowhere.invalid:4433", "--insecure"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.code() == Some(2) && said.contains("nowhere.invalid has no address"), "{said}");
+}
+
 #[test]
 fn a_policy_from_its_file_sends_a_file() {
     let folder = tempfile::tempdir().unwrap();
