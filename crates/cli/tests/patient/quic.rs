@@ -300,7 +300,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (refused(path, &["file", "--to", "127.0.0.1:9", "--key", &"0".repeat(64)]), "nobody can have it"),
         (sends(&["file", "--identity", "missing.key"]), "there is no key missing.key"),
         (refused(path, &["file", "--to", "127.0.0.1", "--insecure"]), "127.0.0.1"),
-        (refused(path, &["file", "--to", "127.0.0.1:0", "--key", &key]), "no receiver listens there"),
+        (refused(path, &["file", "--to", "127.0.0.1:0", "--key", &key]), "has port 0"),
     ] {
         assert!(message.contains(says), "no {says:?} in {message:?}");
     }
