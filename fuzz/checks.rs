@@ -92,27 +92,41 @@ pub fn flow_packet(input: &[u8]) {
     assert_eq!(bytes, input);
 }
 
-/// Hellos and their replies from strangers.
+/// Hellos and their replies from strangers, at a receiver that has places for half-open sessions, and at one
+/// that has none left.
 pub fn handshake(input: &[u8]) {
+    for half_open in [Limits::default().half_open, 0] {
+        hello(input, Limits { half_open, ..Limits::default() });
+    }
+    if let Some(HelloReply::Answer { answer, .. }) = HelloReply::decode(input) {
+        assert!(Hello::new(Some(&identity().public()), None).complete(answer).is_err(), "a forged answer");
+    }
+}
+
+fn hello(input: &[u8], limits: Limits) {
     let source = SocketAddr::from(([192, 0, 2, 1], 9)).ip();
-    let mut receiver = Receiver::new(identity().clone(), Limits::default());
+    let mut receiver = Receiver::new(identity().clone(), limits);
     let mut out = Vec::new();
     if receiver.on_hello(Time::ZERO, source, input, &mut out) {
         assert!(out.len() <= input.len(), "an answer is no longer than the hello");
         let hello = HelloBody::decode(input).expect("it was answered");
-        let Some(HelloReply::Cookie { proof, cookie }) = HelloReply::decode(&out) else { panic!("no cookie") };
-        assert_eq!((proof, receiver.sessions()), (hello.proof, 0), "nothing is remembered before");
-        let mut again = Vec::new();
-        HelloBody { cookie, ..hello }.encode(&mut again);
-        out.clear();
-        let is_answered = receiver.on_hello(Time::ZERO, source, &again, &mut out);
-        assert_eq!((is_answered, receiver.sessions()), (!out.is_empty(), usize::from(is_answered)));
-        assert!(out.len() <= again.len());
+        match HelloReply::decode(&out).expect("what is answered is read") {
+            HelloReply::Answer { .. } => {
+                assert!(limits.half_open > 0 && hello.cookie == [0; 16], "a place, and no cookie yet");
+                assert_eq!((receiver.sessions(), receiver.half_open()), (1, 1));
+            }
+            HelloReply::Cookie { proof, cookie } => {
+                assert_eq!((proof, receiver.sessions()), (hello.proof, 0), "nothing is remembered before");
+                let mut again = Vec::new();
+                HelloBody { cookie, ..hello }.encode(&mut again);
+                out.clear();
+                let is_answered = receiver.on_hello(Time::ZERO, source, &again, &mut out);
+                assert_eq!((is_answered, receiver.sessions()), (!out.is_empty(), usize::from(is_answered)));
+                assert!(out.len() <= again.len());
+            }
+        }
     }
     assert!(receiver.on_data(Time::ZERO, input, &mut out).is_none());
-    if let Some(HelloReply::Answer { answer, .. }) = HelloReply::decode(input) {
-        assert!(Hello::new(Some(&identity().public()), None).complete(answer).is_err(), "a forged answer");
-    }
 }
 
 /// Messages and reports inside the seal come out the same.

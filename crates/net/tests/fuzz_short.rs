@@ -125,10 +125,10 @@ fn flow_packets() -> Vec<(String, Vec<u8>)> {
 /// Hellos of each pattern, on points of the curve and with sealed ends that can't be right, and both
 /// replies.
 fn handshakes() -> Vec<(String, Vec<u8>)> {
-    let hello = |pattern: u8, rest: usize| {
+    let hello = |pattern: u8, rest: usize, cookie: u8| {
         let opening = [&[pattern][..], &[9; 32], &vec![3; rest]].concat();
         let mut body = Vec::new();
-        HelloBody { cookie: [5; 16], proof: 77, opening: &opening }.encode(&mut body);
+        HelloBody { cookie: [cookie; 16], proof: 77, opening: &opening }.encode(&mut body);
         body
     };
     let reply = |reply: HelloReply<'_>| {
@@ -137,9 +137,10 @@ fn handshakes() -> Vec<(String, Vec<u8>)> {
         body
     };
     vec![
-        ("nn".into(), hello(0, 0)),
-        ("nk".into(), hello(1, 16)),
-        ("ik".into(), hello(2, 64)),
+        ("first".into(), hello(0, 0, 0)),
+        ("nn".into(), hello(0, 0, 5)),
+        ("nk".into(), hello(1, 16, 5)),
+        ("ik".into(), hello(2, 64, 5)),
         ("reply".into(), reply(HelloReply::Answer { answer: &[9; 48], sealed: &[3; 32] })),
         ("cookie".into(), reply(HelloReply::Cookie { proof: 77, cookie: [5; 16] })),
     ]
