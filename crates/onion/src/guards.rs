@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_12_guards_persist_over_a_restart() {
+    fn p12_guards_persist_over_a_restart() {
         let document = document(1, 50);
         let mut rng = Rng::stream(1, "guards");
         let mut guards = Guards::new(2, GuardState::default());
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_12_failing_guards_are_not_rotated_through() {
+    fn p12_failing_guards_are_not_rotated_through() {
         let document = document(1, 50);
         let mut rng = Rng::stream(1, "guards");
         let mut guards = Guards::new(2, GuardState::default());

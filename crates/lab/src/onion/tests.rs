@@ -277,7 +277,7 @@ impl<C: Cryptography> Observer<OnionNode<C>> for LineOf {
 }
 
 #[test]
-fn pitfall_5_at_a_constant_rate_nobody_sees_on_a_line_out_whether_there_is_something_to_say() {
+fn p05_at_a_constant_rate_nobody_sees_on_a_line_out_whether_there_is_something_to_say() {
     let line = |kilobytes| {
         let mut run = run(20, 1, 4);
         run.cover = Cover::ConstantRate(200);
@@ -324,7 +324,7 @@ impl<C: Cryptography> Observer<OnionNode<C>> for Treatment {
 }
 
 #[test]
-fn pitfall_5_data_acks_blocks_loops_and_set_ups_have_one_size_and_leave_relays_as_they_came() {
+fn p05_data_acks_blocks_loops_and_set_ups_have_one_size_and_leave_relays_as_they_came() {
     let mut run = run(20, 2, 6);
     run.cover = Cover::Loops(100.0);
     run.receive_only = 0.0;

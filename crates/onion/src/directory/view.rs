@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_and_rolled_back_documents_are_refused_and_all_see_one() {
+    fn p11_stale_and_rolled_back_documents_are_refused_and_all_see_one() {
         let (keys, trust) = authorities(3, 2);
         let mut view = View::new(trust.clone(), Remembered::default());
         assert_eq!(view.document(during(1)), Err(ViewError::None));

@@ -164,7 +164,7 @@ mod tests {
     ];
 
     #[test]
-    fn pitfall_16_blinding_is_as_published() {
+    fn p16_blinding_is_as_published() {
         for vector in VECTORS {
             let [seed, public, factor, blinded, secret] =
                 vector.map(|digits| -> [u8; 32] { hex(digits).try_into().unwrap() });

@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_13_mailboxes_blocks_and_descriptors_are_bounded() {
+    fn p13_mailboxes_blocks_and_descriptors_are_bounded() {
         let mut relay = mailboxes();
         let (label, _) = open(&mut relay, at(0), 0, 1);
         fill(&mut relay, at(0), label, [1; 16], 0..2 * MOST_BLOCKS as u16);

@@ -83,7 +83,7 @@ fn asked(said: &Said<UserEvent>) -> BTreeSet<SocketAddr> {
 }
 
 #[test]
-fn pitfall_12_a_new_guard_hears_nothing_before_it_is_written_down() {
+fn p12_a_new_guard_hears_nothing_before_it_is_written_down() {
     let mut user = user(2, 50, GuardState::default());
     let mut said = Said::default();
     user.serve(at(0.0), &mut said);

@@ -56,7 +56,7 @@ fn member(document: &Document, relay: RelayIndex) -> &Member {
 }
 
 #[test]
-fn pitfall_7_a_guard_is_never_a_middle_and_no_relay_stands_twice() {
+fn p07_a_guard_is_never_a_middle_and_no_relay_stands_twice() {
     let document = crowded(40);
     for placement in PLACEMENTS {
         for guards in [0, 1, 2, 3] {
@@ -120,7 +120,7 @@ fn shares(routes: &mut Routes, packets: u64, mut arrives: impl FnMut(&[RelayInde
 /// The adversary runs a fifth of the relays and drops every packet that does not pass them alone, or
 /// else loses all ACKs of others: whoever learns sees honest relays fail.
 #[test]
-fn pitfall_10_selective_drops_do_not_draw_traffic_to_who_drops() {
+fn p10_selective_drops_do_not_draw_traffic_to_who_drops() {
     let document = document(1, 30);
     for placement in ["random", "aimd", "q-learning", "tomography", "timeouts", "flow:cubic"] {
         let mut routes = routes(placement, &document, 0, 1);
@@ -137,7 +137,7 @@ fn pitfall_10_selective_drops_do_not_draw_traffic_to_who_drops() {
 
 /// Three relays of thirty look far better than the others: they get twice their weight, and no more.
 #[test]
-fn pitfall_10_a_greedy_relay_attracts_at_most_twice_its_weight() {
+fn p10_a_greedy_relay_attracts_at_most_twice_its_weight() {
     let document = document(1, 30);
     for placement in ["aimd", "q-learning", "tomography", "timeouts", "flow:cubic"] {
         let mut routes = routes(placement, &document, 0, 1);

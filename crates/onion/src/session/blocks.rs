@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_is_bounded_and_gives_the_oldest_that_is_not_too_old() {
+    fn p13_the_pool_is_bounded_and_gives_the_oldest_that_is_not_too_old() {
         let mut pool = Pool::default();
         for i in 0..MAX_POOL + 10 {
             pool.put(at(i as u64), 0, &(i as u32).to_be_bytes());

@@ -491,7 +491,7 @@ mod tests {
 
     /// The vector of this pattern among those of the library cacophony, which others take over.
     #[test]
-    fn noise_gives_the_published_vector() {
+    fn p16_noise_gives_the_published_vector() {
         let array = |hex: &str| -> [u8; 32] { bytes(hex).try_into().unwrap() };
         let psk = array("54686973206973206d7920417573747269616e20706572737065637469766521");
         let prologue = bytes("4a6f686e2047616c74");
@@ -553,7 +553,7 @@ mod tests {
 
     /// A hundred keys, ciphertexts, secrets and refusals in one hash, as Go's crypto/mlkem publishes it.
     #[test]
-    fn ml_kem_gives_the_published_accumulated_hash() {
+    fn p16_ml_kem_gives_the_published_accumulated_hash() {
         let mut drawn = Shake128::default().finalize_xof();
         let mut all = Shake128::default();
         for _ in 0..100 {

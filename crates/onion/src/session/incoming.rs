@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn reorder_memory_stays_within_the_window_and_a_full_window_is_read_again() {
+    fn p13_reorder_memory_stays_within_the_window_and_a_full_window_is_read_again() {
         let mut incoming = Incoming::default();
         incoming.on_data(STREAM_WINDOW - 1, &[9], false, false).unwrap();
         assert!(incoming.memory() <= STREAM_WINDOW as usize + 1024, "{}", incoming.memory());

@@ -85,3 +85,35 @@ fn chromium_shows_a_page_through_the_proxy() {
     let done = overlay.proxy.end();
     assert!(done["packets_received"].as_u64().expect("a count") > 10, "it came through the proxy: {done}");
 }
+
+/// What its user asked for, and who asked, stands in no line of any process, whether it went well or not.
+#[test]
+fn p14_no_address_and_no_target_is_printed() {
+    let overlay = Overlay::start(210, 6, None, |path| (path == "/secret-page").then(|| pattern(200_000)));
+    overlay.fetch("/secret-page", |_| {});
+    let Overlay { proxy, relays, _authorities: authorities, socks, site, .. } = overlay;
+    let all = || relays.iter().map(|relay| &relay.process).chain([&proxy]).chain(&authorities);
+    // At its start each says where it listens, and what it allows.
+    let before: Vec<usize> = all().map(|process| process.lines().len()).collect();
+    let fetched = fetch(&socks, site, "/secret-page", &mut |_| {}).expect("it is there");
+    assert_eq!(fetched.bytes, pattern(200_000));
+    // An exit refuses the first, and nobody listens at the second.
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|at| at.local_addr()).expect("loopback");
+    for target in ["192.0.2.77:81".parse().expect("an address"), closed] {
+        assert!(fetch(&socks, target, "/secret-page", &mut |_| {}).is_err());
+    }
+    for process in all() {
+        let id = process.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().expect("there is kill").success());
+    }
+    // What they say at their ends, too.
+    relays.iter().map(|relay| &relay.process).chain([&proxy]).for_each(|process| {
+        process.line_where(|line| line.starts_with('{'));
+    });
+    for (process, before) in all().zip(before) {
+        for line in &process.lines()[before..] {
+            let is_told = ["127.", "192.0.2.", "secret", "localhost"].iter().any(|told| line.contains(told));
+            assert!(!is_told, "{line}");
+        }
+    }
+}

@@ -118,7 +118,7 @@ fn a_mailbox_where_the_receivers_next_guard_is_is_given_up_and_holds_up_none_of_
 }
 
 #[test]
-fn no_relay_sees_both_ends_and_no_end_sees_the_other() {
+fn p17_no_relay_sees_both_ends_and_no_end_sees_the_other() {
     // Both may have the same guard, as anybody may; here is a seed with which they have not.
     let start =
         |seed| HiddenWorld::<Transparent, _>::new(&run(30, 1, 300_000, seed), Trace::default()).expect("settings");
