@@ -12,6 +12,7 @@ pytest.importorskip("optax")
 import jax
 import jax.numpy as jnp
 
+import anabranch
 from anabranch.policy import Policy
 from anabranch.train import sac
 from anabranch.train._checkpoint import Checkpoint
@@ -101,10 +102,38 @@ def test_the_command_writes_what_it_reached_beside_the_baselines(tmp_path, capsy
     assert list(rewards) == ["rule", "oracle", "seed-1", "seed-2"]
     page = (tmp_path / "c3/curves.html").read_text()
     assert "<svg" in page and "alpha" in page and "src=" not in page
-    sac.main(["--preset", "aurora", "--steps", "512", "--num-envs", "2", "--out", str(tmp_path / "flow")])
-    rewards = json.loads((tmp_path / "flow/results.json").read_text())["reward_per_step"]
+    assert "seed-1" not in capsys.readouterr().err
+
+
+def test_a_flow_that_has_learned_is_run_by_the_simulator(tmp_path):
+    sac.main(["--preset", "aurora", "--steps", "512", "--num-envs", "2", "--out", str(tmp_path)])
+    rewards = json.loads((tmp_path / "results.json").read_text())["reward_per_step"]
     assert list(rewards) == ["always the middle", "at random", "seed-1"]
-    assert (tmp_path / "flow/seed-1/network.npz").exists() and "seed-1" not in capsys.readouterr().err
+    folder = tmp_path / "seed-1"
+    assert (folder / "network.npz").exists()
+    # What it says is what was trained, but for what its training has not shown.
+    settings = sac.Settings("anabranch/Flow-v0", {"preset": "aurora"}, steps=512, num_envs=2)
+    env = gymnasium.make(settings.env, preset="aurora").unwrapped
+    policy = Policy.load(folder / "policy.safetensors", env)
+    assert policy.trained["by"] == "anabranch.train.sac" and policy.purpose["interval_rtts"] == 0.5
+    learner = sac.Learner(settings, sac.make(settings, 1), 1)
+    Checkpoint(folder, settings, 1).load(learner)
+    observation, _ = env.reset(seed=5)
+    said = []
+    for _ in range(50):
+        action = policy.rates(env, observation)
+        by_jax = learner.likeliest(np.clip(observation, *learner.known.arrays)[None])[0]
+        np.testing.assert_allclose(action, by_jax, rtol=1e-5, atol=1e-4)
+        said.append(action[0])
+        observation = env.step(action)[0]
+    assert np.std(said) > 1e-3 and -40 < min(said) < max(said) < 40, "what is said depends on what is seen"
+    flow = {"controller": "policy", "parameters": {"file": str(folder / "policy.safetensors")}}
+    link = {"rate": "4 Mbit/s", "delay_ms": 100, "queue": {"packets": 200}}
+    run = anabranch.run({"run": {"seconds": 20}, "dumbbell": link, "flow": [flow]}, seed=1)
+    assert 0 < run["metrics"]["goodput_mbit_s"] < 4
+    flow["parameters"]["file"] = str(tmp_path / "none.safetensors")
+    with pytest.raises(anabranch.ScenarioError, match="none.json: No such file"):
+        anabranch.run({"run": {"seconds": 20}, "dumbbell": link, "flow": [flow]})
 
 
 def test_what_is_a_choice_is_refused(tmp_path, capsys):

@@ -43,6 +43,9 @@ const RATES: (f64, f64) = (40.0, 1000.0);
 /// What the first rate is of the link's.
 const FIRST_RATE: (f64, f64) = (0.3, 1.5);
 
+/// Mean round trips of the last monitor interval in the next one.
+pub(super) const INTERVAL_RTTS: f64 = 0.5;
+
 /// The shortest and the longest monitor interval, in seconds.
 const INTERVALS: (f64, f64) = (0.01, 5.0);
 
@@ -163,7 +166,7 @@ impl Decide for Aurora {
         if !samples.is_empty() {
             self.latency = samples.iter().map(|(_, rtt)| rtt).sum::<f64>() / samples.len() as f64;
             self.least = if self.least > 0.0 { self.least.min(self.latency) } else { self.latency };
-            self.interval = (0.5 * self.latency).clamp(INTERVALS.0, INTERVALS.1);
+            self.interval = (INTERVAL_RTTS * self.latency).clamp(INTERVALS.0, INTERVALS.1);
         }
         Ok(())
     }
@@ -191,7 +194,18 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_control::flow::policy::{FlowFeature, MOST_ACTION, STEP};
+
     use super::*;
+
+    #[test]
+    fn an_action_and_what_is_seen_are_those_of_the_controller_that_runs_what_was_trained() {
+        assert_eq!(ALPHA, STEP);
+        assert_eq!(SETTING.actions, Actions::Range(-MOST_ACTION, MOST_ACTION));
+        for seen in SETTING.seen {
+            assert!(FlowFeature::AURORA.iter().any(|feature| feature.name() == seen.name), "{}", seen.name);
+        }
+    }
 
     #[test]
     fn a_slope_is_that_of_the_line_through_the_points() {
