@@ -18,7 +18,7 @@
 //! There it is otherwise in what follows. Rewards are a thousandth of the formula's. `alpha` is 0.05 by default
 //! (`src/common/config.py`); ours is the paper's. Actions have no limits; ours double or halve the rate at most. The gradient is
 //! the mean round trip of the later half of an interval less that of the former, over the interval; ours is the
-//! least-squares line through its round trips. An interval without any counts with a latency of 0, and a send ratio of 1;
+//! least-squares line through its round trips, over when their packets left. An interval without any counts with a latency of 0, and a send ratio of 1;
 //! ours has the mean of the one before, and the highest send ratio if something was sent. Two intervals pass before the
 //! first decision; ours begins with it. Later versions stretch latencies at random by up to a tenth, and have longer
 //! episodes.
@@ -61,7 +61,7 @@ pub(super) static SETTING: Setting = Setting {
     seen: &[
         Seen {
             name: "latency_gradient",
-            unit: "seconds of round trip that came on top, a second",
+            unit: "seconds of round trip that came on top, a second of leaving",
             low: -10.0,
             high: 10.0,
         },
@@ -140,12 +140,13 @@ impl Decide for Aurora {
         self.rate = rate.clamp(RATES.0, RATES.1);
         line.set(NO_WINDOW, Some(self.rate));
         let (began, until, sent) = (line.now_s(), line.after(self.interval), line.sent());
+        // Round trips, over when their packets left: the line that the controller draws, too.
         let (mut acked, mut lost, mut samples) = (0.0, 0.0, Vec::new());
         loop {
             match line.hear(until)? {
                 Heard::Ack { packets, rtt } => {
                     acked += packets;
-                    samples.push((line.now_s() - began, rtt));
+                    samples.push((line.now_s() - rtt - began, rtt));
                 }
                 Heard::Lost(packets) => lost += packets,
                 Heard::Silence => break,
