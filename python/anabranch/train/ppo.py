@@ -241,10 +241,13 @@ def course(make: Callable[..., Any], by: str, settings: Settings, seed: int, fol
     learner = make(settings, envs, seed)
     out, each = envs.trajectory(settings.rollout), settings.num_envs * settings.rollout
 
+    # Before what may take hours, in which the repository may go on.
+    trained = origin(by, seed, settings)
+
     def keep(path: Path) -> Policy:
         policy = learner.policy(is_trained=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        policy.save(path, envs, trained=origin(by, seed, settings))
+        policy.save(path, envs, trained=trained)
         return policy
 
     def iterate(iteration: int) -> dict[str, float]:

@@ -234,6 +234,8 @@ def train(settings: Settings, seed: int, folder: Path) -> Course:
     """
     envs = make(settings, settings.num_envs)
     learner, walk = Learner(settings, envs, seed), Walk(envs, seed)
+    # Before what may take hours, in which the repository may go on.
+    trained = origin(__name__, seed, settings)
 
     def iterate(iteration: int) -> dict[str, float]:
         rng = np.random.default_rng([seed, iteration])
@@ -249,7 +251,7 @@ def train(settings: Settings, seed: int, folder: Path) -> Course:
     if is_flow(settings):
         layers = enumerate(arrays(learner.parameters["actor"]))
         np.savez(folder / "network.npz", **{f"{kind}{place + 1}": part for place, layer in layers for kind, part in zip("wb", layer)})
-    learner.policy().save(folder / "policy.safetensors", envs, trained=origin(__name__, seed, settings))
+    learner.policy().save(folder / "policy.safetensors", envs, trained=trained)
     return learner
 
 
