@@ -132,7 +132,7 @@ fn echo(document: &Document, path: [RelayIndex; 3], socket: &UdpSocket, keys: &m
         if attachment.is_attached(now) && !is_sent {
             let back = path.map(hop);
             let back = [back[2], back[1], back[0]];
-            let (_, block) = blocks.make(keys, &back, label, now, &mut rng).expect("a path");
+            let (_, block) = blocks.make(&mut *keys, &back, label, now, &mut rng).expect("a path");
             let body = body_mut(&mut frame.datagram);
             body[..ReplyBlock::BYTES].copy_from_slice(&block.to_bytes());
             body[ReplyBlock::BYTES..ReplyBlock::BYTES + 6].copy_from_slice(b"hello!");
