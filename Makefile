@@ -81,7 +81,8 @@ long-verdicts:
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --test patient --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy --workspace --test patient --locked --features anabranch-py/module -- -D warnings
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then $(PYTHON) contrib/circles.py; \
 	else echo "Python 3.9 or later is not here: circles of files are not looked for"; fi
 

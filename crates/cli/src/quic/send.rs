@@ -1,6 +1,5 @@
 //! `anabranch quic send`: sends a file.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network;
 use crate::progress::{BYTES, HASHING};
+use crate::relays;
 
 /// Arguments of `quic send`.
 #[derive(Debug, clap::Args)]
@@ -31,9 +31,9 @@ receivers take files only from those whom they know.")]
 pub struct Args {
     /// File to send
     file: PathBuf,
-    /// The receiver's address, IP:PORT
+    /// The receiver's address, HOST:PORT
     #[arg(long, value_name = "ADDR")]
-    to: SocketAddr,
+    to: String,
     /// What decides how fast; see `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = controller)]
     controller: &'static Entry,
@@ -69,9 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let own: Option<Identity> = args.identity.load()?;
     let factory = Arc::new(factory(args)?);
     let file = args.file.display();
-    if args.to.port() == 0 || args.to.ip().is_unspecified() {
-        return Err(Failure::new(format!("--to {}: no receiver listens there; expected its IP:PORT", args.to)));
-    }
+    let to = relays::receiver(&args.to).map_err(|error| Failure::new(format!("--to {error}")))?;
     // Before anybody is disturbed; and what is said is not that of a lost connection.
     match args.file.metadata() {
         Err(error) => return Err(Failure::new(format!("cannot read {file}: {error}"))),
@@ -92,7 +90,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let runtime = super::runtime()?;
     let outcome = runtime.block_on(async {
-        let sender = Sender::new(args.to, trust, own.as_ref(), factory)?;
+        let sender = Sender::new(&to, trust, own.as_ref(), factory)?;
         let outcome = super::until_interrupted(&interrupt, show, sender.send(&args.file, &progress)).await;
         sender.close().await;
         outcome.transpose()

@@ -300,7 +300,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (refused(path, &["file", "--to", "127.0.0.1:9", "--key", &"0".repeat(64)]), "nobody can have it"),
         (sends(&["file", "--identity", "missing.key"]), "there is no key missing.key"),
         (refused(path, &["file", "--to", "127.0.0.1", "--insecure"]), "127.0.0.1"),
-        (refused(path, &["file", "--to", "127.0.0.1:0", "--key", &key]), "no receiver listens there"),
+        (refused(path, &["file", "--to", "127.0.0.1:0", "--key", &key]), "has port 0"),
     ] {
         assert!(message.contains(says), "no {says:?} in {message:?}");
     }
@@ -315,6 +315,22 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(says), "no {says:?} in {message:?}");
     }
+}
+
+/// Names have addresses of two families, of which the receiver listens at one.
+#[test]
+fn a_receiver_is_found_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.bin"), content(10_000)).unwrap();
+    let receiver = Receiver::start(path, &["--once"]);
+    let port = receiver.address.rsplit_once(':').unwrap().1.to_owned();
+    let sent = send(path, &["a.bin", "--to", &format!("localhost:{port}"), "--key", &receiver.key]);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(fs::read(path.join("in/a.bin")).unwrap(), content(10_000));
+    let unknown = send(path, &["a.bin", "--to", "nowhere.invalid:4433", "--insecure"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.code() == Some(2) && said.contains("nowhere.invalid has no address"), "{said}");
 }
 
 #[test]

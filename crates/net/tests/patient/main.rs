@@ -5,6 +5,7 @@
 mod end_to_end;
 mod flows;
 mod onion;
+mod quic_files;
 mod stream;
 mod stream_floods;
 mod wildcard;

@@ -57,6 +57,10 @@ const MOST_PATHS: usize = 8;
 /// questions on average, and each is one short packet over relays that have nothing else to pass on.
 const QUESTIONS_A_ROUND_TRIP: u64 = 8;
 
+/// How often all of a file is sent again because its hash was wrong with what the receiver had from before: what that
+/// had may be another's, once, and again after it was started again. Beyond, it is this file that has changed.
+const MOST_ANEW: u8 = 3;
+
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const GOODBYE_COPIES: u8 = 3;
 
@@ -113,8 +117,10 @@ pub struct FileSender {
     waits_since: Option<Time>,
     /// Blocks that the receiver said to have from before.
     resumed: u64,
-    /// They did not help: all was sent again.
+    /// They did not help: all was sent again in this session.
     is_anew: bool,
+    /// How often all may still be sent again, over all sessions.
+    anew_left: u8,
     /// In the receiver's queue, if it waits there.
     place: Option<u32>,
     session: Option<Session>,
@@ -176,6 +182,7 @@ impl FileSender {
             waits_since: None,
             resumed: 0,
             is_anew: false,
+            anew_left: MOST_ANEW,
             place: None,
             session: None,
             carried: Vec::new(),
@@ -370,7 +377,8 @@ impl FileSender {
             (Code::Accepted | Code::Incomplete, Phase::Finishing)
                 if answers_finish && self.resumed > 0 && !self.is_anew =>
             {
-                self.is_anew = true;
+                let Some(left) = self.anew_left.checked_sub(1) else { return self.fail(TransferError::WrongHash) };
+                (self.is_anew, self.anew_left) = (true, left);
                 self.forget_arrivals();
                 self.progressed = Some(now);
                 self.enter(now, Phase::Sending);

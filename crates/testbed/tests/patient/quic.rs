@@ -186,7 +186,7 @@ async fn who_does_not_hear_the_answers_takes_no_place() {
         // Their greetings have come, and come again.
         tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
         let factory = Arc::new(quic::controller("reno").unwrap());
-        let sender = Sender::new(address, Trust::Only(identity.public()), None, factory).unwrap();
+        let sender = Sender::new(&[address], Trust::Only(identity.public()), None, factory).unwrap();
         let sent = sender.send(&file, &Arc::<Progress>::default()).await;
         assert_eq!(sent.unwrap().name, "a");
     };
@@ -258,7 +258,7 @@ async fn a_receivers_words_are_made_printable_and_nonsense_is_refused() {
             connection.closed().await;
         });
         let factory = Arc::new(quic::controller("reno").unwrap());
-        let sender = Sender::new(address, Trust::Only(identity.public()), None, factory).unwrap();
+        let sender = Sender::new(&[address], Trust::Only(identity.public()), None, factory).unwrap();
         let error = sender.send(&file, &Arc::<Progress>::default()).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}, not {says}");
         assert!(!matches!(error, TransferError::Connection(_)));

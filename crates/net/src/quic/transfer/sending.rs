@@ -23,6 +23,9 @@ use crate::quic::identity::{self, Trust};
 use crate::quic::{Factory, Snapshot, flow_of_noq};
 use crate::tls::Shown;
 
+/// Between the first attempts to reach two of a receiver's addresses (RFC 8305, 5).
+const ATTEMPT: Duration = Duration::from_millis(250);
+
 /// What a transfer was like.
 #[derive(Clone, Debug)]
 pub struct Done {
@@ -45,33 +48,28 @@ pub struct Done {
 /// A sender's end.
 #[derive(Debug)]
 pub struct Sender {
-    endpoint: Endpoint,
-    to: SocketAddr,
+    /// The receiver's addresses, each with an end of its family.
+    ways: Vec<(SocketAddr, Endpoint)>,
     /// What TLS asks for there.
     name: String,
     answered: Shown,
 }
 
 impl Sender {
-    /// Will send to `to`, if `trust` accepts who answers there, with `factory`'s controller; shows `own`
-    /// to the one receiver that is trusted, and to nobody else. To be called within a tokio runtime.
+    /// Will send to the receiver at one of the addresses `to`, if `trust` accepts who answers there, with `factory`'s
+    /// controller; shows `own` to the one receiver that is trusted, and to nobody else. To be called within a tokio
+    /// runtime.
     ///
     /// # Errors
     ///
     /// When there is no socket, TLS cannot be set up, or nobody can have the receiver's key.
     pub fn new(
-        to: SocketAddr,
+        to: &[SocketAddr],
         trust: Trust,
         own: Option<&Identity>,
         factory: Arc<Factory>,
     ) -> Result<Sender, TransferError> {
         let name = trust.name().ok_or(TransferError::NobodysKey)?;
-        let any = match to {
-            SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
-            SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
-        };
-        let endpoint =
-            Endpoint::client(any).map_err(|why| TransferError::Socket { address: any, why: Arc::new(why) })?;
         let own = own.filter(|_| trust != Trust::Anybody);
         let (tls, answered) = identity::client_tls(own, PROTOCOL).map_err(no_tls)?;
         let tls = QuicClientConfig::try_from(tls).map_err(no_tls)?;
@@ -80,8 +78,23 @@ impl Sender {
         transport.congestion_controller_factory(factory);
         transport.send_window(u64::from(MOST_UNACKNOWLEDGED));
         config.transport_config(Arc::new(transport));
-        endpoint.set_default_client_config(config);
-        Ok(Sender { endpoint, to, name, answered })
+        let way = |&to: &SocketAddr| {
+            let any = match to {
+                SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+                SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
+            };
+            let endpoint =
+                Endpoint::client(any).map_err(|why| TransferError::Socket { address: any, why: Arc::new(why) })?;
+            endpoint.set_default_client_config(config.clone());
+            Ok((to, endpoint))
+        };
+        // A machine without one family has the other.
+        let (ways, without): (Vec<_>, Vec<_>) = to.iter().map(way).partition(Result::is_ok);
+        let ways: Vec<_> = ways.into_iter().flatten().collect();
+        match without.into_iter().find_map(Result::err) {
+            Some(error) if ways.is_empty() => Err(error),
+            _ => Ok(Sender { ways, name, answered }),
+        }
     }
 
     /// Sends the file at `path`, and waits until the receiver has checked it.
@@ -138,23 +151,56 @@ impl Sender {
         Ok(Done { name, length: offer.length, resumed, took, flow, packets, packets_lost })
     }
 
+    /// To whichever address answers first: each is tried [`ATTEMPT`] after the one before it (RFC 8305, 5).
     async fn connect(&self) -> Result<noq::Connection, TransferError> {
-        let connecting = self.endpoint.connect(self.to, &self.name);
-        let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
-        connecting.await.map_err(|error| match (&error, identity::answered(&self.answered)) {
-            (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(self.to),
-            // TLS ends the handshake on our side only when the key is not accepted.
-            (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to: self.to, answered },
-            _ => lost(error),
-        })
+        let mut attempts = tokio::task::JoinSet::new();
+        for (number, (to, endpoint)) in (0..).zip(&self.ways) {
+            let (to, endpoint, name) = (*to, endpoint.clone(), self.name.clone());
+            let answered = self.answered.clone();
+            attempts.spawn(async move {
+                tokio::time::sleep(ATTEMPT * number).await;
+                attempt(&endpoint, to, &name, &answered).await
+            });
+        }
+        let mut failure = None;
+        while let Some(outcome) = attempts.join_next().await {
+            match outcome.map_err(|error| TransferError::Connection(error.to_string())).flatten() {
+                Ok(connection) => return Ok(connection),
+                // Who answers wrongly says more than who does not answer.
+                Err(TransferError::NobodyAnswers(_)) if failure.is_some() => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| TransferError::Connection("the receiver has no address".to_owned())))
     }
 
     /// Takes leave: the receiver learns at once that nothing more will come.
     pub async fn close(&self) {
-        self.endpoint.close(GIVEN_UP, b"given up");
+        self.ways.iter().for_each(|(_, endpoint)| endpoint.close(GIVEN_UP, b"given up"));
+        let idle = async {
+            for (_, endpoint) in &self.ways {
+                endpoint.wait_idle().await;
+            }
+        };
         // Who does not hear it finds out by itself.
-        let _ = tokio::time::timeout(LEAVE, self.endpoint.wait_idle()).await;
+        let _ = tokio::time::timeout(LEAVE, idle).await;
     }
+}
+
+async fn attempt(
+    endpoint: &Endpoint,
+    to: SocketAddr,
+    name: &str,
+    answered: &Shown,
+) -> Result<noq::Connection, TransferError> {
+    let connecting = endpoint.connect(to, name);
+    let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
+    connecting.await.map_err(|error| match (&error, identity::answered(answered)) {
+        (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(to),
+        // TLS ends the handshake on our side only when the key is not accepted.
+        (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to, answered },
+        _ => lost(error),
+    })
 }
 
 /// Sends `parts` of the file.

@@ -445,6 +445,36 @@ fn in_each_session_that_is_begun_anew_all_may_be_sent_again_once() {
 }
 
 /// What is short passes, and what is long does not.
+/// A soak found it: over a path with long silences a file that had changed was sent in one session after the other.
+#[test]
+fn a_file_whose_hash_is_wrong_in_session_after_session_is_given_up() {
+    let mut pair = Pair::of_blocks(50);
+    for round in 0..=MOST_ANEW {
+        assert!(pair.sender.outcome().is_none(), "{round}: {:?}", pair.sender.outcome());
+        // A part that is there from before, and when all has come its hash is wrong.
+        let (mut told, mut lied) = (false, false);
+        let mut lie = |code: &mut Code, text: &mut String| match code {
+            Code::Accepted | Code::Waiting if !told => (*code, *text, told) = (Code::Accepted, "0+10".into(), true),
+            Code::Incomplete | Code::Checking | Code::Complete if !lied => (*code, lied) = (Code::Accepted, true),
+            _ => {}
+        };
+        while pair.sender.phase() != Phase::Finishing {
+            pair.go_on(10, &mut lie);
+        }
+        while pair.sender.phase() == Phase::Finishing {
+            pair.go_on(10, &mut lie);
+        }
+        // It falls silent, and knows nothing when it is back.
+        pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+        while pair.sender.phase() == Phase::Sending {
+            pair.sent_at_most(2);
+            pair.wait(10);
+        }
+    }
+    let outcome = pair.sender.outcome();
+    assert!(matches!(outcome, Some(Err(TransferError::WrongHash))), "{outcome:?}");
+}
+
 #[test]
 fn a_path_that_carries_no_blocks_is_said_to_and_nobody_waits_for_ever() {
     let mut pair = Pair::of_blocks(50);
