@@ -1,6 +1,8 @@
 """Soft actor-critic learns, and what it writes acts in Rust as it does in JAX."""
 
 import json
+import re
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -18,6 +20,7 @@ from anabranch.train import sac
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._training import finished
 
+ROOT = Path(__file__).parents[2]
 SMALL = sac.Settings(
     "anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2, at_random=2, remembered=200,
     batch=16, updates=4,
@@ -134,6 +137,17 @@ def test_a_flow_that_has_learned_is_run_by_the_simulator(tmp_path):
     flow["parameters"]["file"] = str(tmp_path / "none.safetensors")
     with pytest.raises(anabranch.ScenarioError, match="none.json: No such file"):
         anabranch.run({"run": {"seconds": 20}, "dumbbell": link, "flow": [flow]})
+
+
+def test_the_repositorys_policy_of_a_flow_does_what_its_page_says_and_knows_what_it_sees():
+    run = anabranch.run(ROOT / "policies/aurora.toml")
+    page = (ROOT / "docs/flow/policy.md").read_text()
+    rows = ("goodput, Mbit/s", "mean delay, one way, ms", "lost, %")
+    goodput, delay, lost = (re.search(rf"^\|[^|]*\| {row} \| ([\d.]+) \|", page, re.M)[1] for row in rows)
+    metrics = run["metrics"]
+    said = (f"{metrics['goodput_mbit_s']:.2f}", f"{metrics['one_way_mean_ms']:.0f}", f"{metrics['loss_percent']:.0f}")
+    assert said == (goodput, delay, lost)
+    assert run["notes"] == [], "a link as those of its training"
 
 
 def test_what_is_a_choice_is_refused(tmp_path, capsys):
