@@ -43,6 +43,8 @@ web:
 ## to be skipped elsewhere. Of Stable-Baselines3 there is what needs no torch.
 VENV := $(CURDIR)/target/python
 OLDER := $(CURDIR)/target/gymnasium-1.2.2
+# All that is in an interface of Gymnasium's, of PettingZoo's or of Stable-Baselines3's.
+WITH_OLDER := env vector flow parallel sb3 rollout
 # Whether pip, asked for what every registry has, finds nobody who answers. Local folders of wheels don't count.
 NO_REGISTRY = PIP_FIND_LINKS=$(VENV)/lib PIP_DEFAULT_TIMEOUT=15 LC_ALL=C $(VENV)/bin/python -m pip download --quiet \
   --no-deps --no-cache-dir --retries 1 --dest $(VENV)/registry packaging 2>&1 \
@@ -58,7 +60,7 @@ python: build
 	  fi; \
 	else \
 	  install -m 644 $(or $(CARGO_TARGET_DIR),target)/ci/libanabranch_py.so python/anabranch/_native.abi3.so && \
-	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest python/tests/test_env.py python/tests/test_vector.py python/tests/test_flow.py; \
+	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest $(foreach name,$(WITH_OLDER),python/tests/test_$(name).py); \
 	fi
 
 $(VENV)/installed: python/tests/requirements.txt

@@ -71,7 +71,7 @@ class FlowEnv(Env):
     **Action**          Box(-40, 40)     a: the rate times ``1 + 0.025 a``, or over ``1 - 0.025 a`` where a is below 0; 40
                                          to 1000 packets/s; it begins at 0.3 to 1.5 of the link's
     **Observation**     (30,)            of the last ten intervals, the newest first:
-    latency_gradient    -10 to 10        seconds of round trip that came on top, a second (least squares)
+    latency_gradient    -10 to 10        seconds of round trip that came on top, a second of leaving (least squares)
     latency_ratio       1 to 100         mean round trip over the least mean of the episode; 1 before
     send_ratio          0 to 100         packets sent over packets acknowledged; 1 before
     **Reward**                           ``10 throughput - 1000 latency - 2000 loss``: packets/s, s, lost of those that were

@@ -66,7 +66,8 @@ class Policy:
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
         self.native = _native.Policy(layers, activation, mean, deviation, known, cell)
         self.purpose: dict[str, Any] | None = None
-        """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``, ``delay``."""
+        """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``, ``delay``; or, where it
+        controls one flow, ``features``, ``history``, ``interval_rtts``."""
         self.trained: Any = None
         """How a policy from a file came to be, as whoever saved it says."""
 
@@ -93,7 +94,8 @@ class Policy:
 
         Args:
             path: ``NAME.safetensors``, for the numbers; ``NAME.json`` beside it says what they are for.
-            env: One or many: its features, history, actuator and interval are written down.
+            env: One or many: its features, history, actuator and interval are written down. Where the agent is a flow
+                (``anabranch/Flow-v0``, preset "aurora"), the file is one for ``controller = "policy"``.
             trained: How it came to be, as JSON has it.
 
         Raises:
@@ -101,6 +103,35 @@ class Policy:
             ValueError: ``path`` has another name, the policy does not fit ``env``, or a number in ``trained`` is none.
         """
         _native.save_policy(self.native, path, env.unwrapped._worlds.native, json.dumps(trained, allow_nan=False))
+
+    def save_for_flow(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        features: Sequence[str],
+        history: int,
+        interval_rtts: float,
+        trained: Any = None,
+    ) -> None:
+        """Writes it as a policy that controls one flow from end to end: the parameter ``file`` of ``controller = "policy"``.
+
+        What it says changes a rate ``x`` to ``x (1 + 0.025 a)``, or to ``x / (1 - 0.025 a)`` where ``a`` is below 0.
+
+        Args:
+            path: ``NAME.safetensors``, for the numbers; ``NAME.json`` beside it says what they are for.
+            features: Of an interval, in their order: ``send_ratio``, ``latency_ratio``, ``latency_gradient``, ``loss``,
+                ``throughput``, ``rate``.
+            history: Intervals in an observation, the newest first; 1 to 64.
+            interval_rtts: Smoothed round trips in an interval; 0.1 to 100.
+            trained: How it came to be, as JSON has it.
+
+        Raises:
+            OSError: A file can't be written.
+            ValueError: ``path`` has another name, a feature is none that a sender knows, the policy does not take
+                ``history`` times the features and say one number, or a number in ``trained`` is none.
+        """
+        about = json.dumps(trained, allow_nan=False)
+        _native.save_flow_policy(self.native, path, list(features), history, interval_rtts, about)
 
     @property
     def inputs(self) -> int:

@@ -136,3 +136,67 @@ def test_a_policy_in_a_run_sends_what_it_sends_in_an_environment(tmp_path):
     assert 0 <= under_way < 5 * 0.1, (run["metrics"], acknowledged)
     other = anabranch.run(text, seed=11)["metrics"]["goodput_mbit_s"] * 5
     assert abs(other - acknowledged) > 0.5, "the rule sends something else"
+
+
+AURORA = {"features": ["latency_gradient", "latency_ratio", "send_ratio"], "history": 10, "interval_rtts": 0.5}
+
+
+def a_link(controller, **parameters):
+    return {
+        "run": {"seconds": 20, "goodput_from_s": 10},
+        "dumbbell": {"rate": "4 Mbit/s", "delay_ms": 25, "queue": {"packets": 100}},
+        "flow": [{"controller": controller, "parameters": parameters}],
+    }
+
+
+def test_a_flows_policy_is_saved_as_the_controller_takes_it(tmp_path):
+    """By hand: 10 (1.1 - the newest latency ratio), which sends more until round trips rise by a tenth."""
+    weights = np.zeros((30, 1), np.float32)
+    weights[1] = -10
+    policy = Policy([(weights, np.float32([11]))], known=(np.full(30, -10, np.float32), np.full(30, 10, np.float32)))
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/Flow-v0", preset="aurora")
+    policy.save(path, env, trained={"seed": 7})
+    read = Policy.load(path, env)
+    assert (read.purpose, read.trained) == (AURORA, {"seed": 7})
+    observation, _ = env.reset(seed=1)
+    assert read.rates(env, observation) == policy.rates(env, observation) == np.float32([1])
+    other = tmp_path / "other.safetensors"
+    policy.save_for_flow(other, **AURORA, trained={"seed": 7})
+    assert other.read_bytes() == path.read_bytes()
+    assert other.with_suffix(".json").read_text() == path.with_suffix(".json").read_text()
+    run = anabranch.run(a_link("policy", file=str(path)), seed=1)
+    assert run["notes"] == []
+    # 4 Mbit/s less headers are 3.83; a queue of a tenth of the round trip.
+    assert 3.3 < run["metrics"]["goodput_mbit_s"] < 3.83, run["metrics"]
+    assert run["metrics"]["loss_percent"] == 0
+
+
+def test_what_is_no_policy_of_a_flow_is_refused_with_what_would_be_right(tmp_path):
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/Flow-v0", preset="aurora")
+    for options, said in [
+        ({"history": 9}, "30 numbers for 1 outputs; 9 intervals of 3 features need 27 for 1"),
+        ({"features": ["queue"]}, 'no feature "queue" that a sender knows; there are: send_ratio, latency_ratio'),
+        ({"features": ["loss", "loss"], "history": 15}, "none twice"),
+        ({"interval_rtts": float("nan")}, "interval_rtts = NaN is not between 0.1 and 100"),
+        ({"trained": float("nan")}, "not JSON compliant"),
+    ]:
+        with pytest.raises(ValueError) as raised:
+            policy(30).save_for_flow(path, **(AURORA | options))
+        assert said in str(raised.value)
+    with pytest.raises(ValueError, match="takes 6 numbers for 1 outputs; 10 intervals of 3 features need 30"):
+        policy().save(path, env)
+    for preset in ("learningcc", "xavier"):
+        with pytest.raises(ValueError, match=f'"{preset}" is a choice.*expected the preset "aurora"'):
+            policy(30).save(path, gymnasium.make("anabranch/Flow-v0", preset=preset))
+    with pytest.raises(ValueError, match="a weight of layer 0 is NaN"):
+        Policy([(np.full((30, 1), np.nan, np.float32), np.zeros(1, np.float32))]).save(path, env)
+    assert not path.exists() and not path.with_suffix(".json").exists()
+    policy(30).save_for_flow(path, **(AURORA | {"interval_rtts": 1}))
+    with pytest.raises(ValueError, match='interval_rtts "1", and here is "0.5"'):
+        Policy.load(path, env)
+    coordinator = gymnasium.make("anabranch/C3-Single-v0")
+    with pytest.raises(ValueError, match="p.safetensors: this policy controls one flow, and here rates of hosts are told"):
+        Policy.load(path, coordinator)
+    policy().save(path, coordinator)
+    with pytest.raises(ValueError, match="p.safetensors: this policy tells hosts their rates, and here one flow is controlled"):
+        Policy.load(path, env)

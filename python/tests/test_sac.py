@@ -1,6 +1,8 @@
 """Soft actor-critic learns, and what it writes acts in Rust as it does in JAX."""
 
 import json
+import re
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -12,11 +14,13 @@ pytest.importorskip("optax")
 import jax
 import jax.numpy as jnp
 
+import anabranch
 from anabranch.policy import Policy
 from anabranch.train import sac
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._training import finished
 
+ROOT = Path(__file__).parents[2]
 SMALL = sac.Settings(
     "anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2, at_random=2, remembered=200,
     batch=16, updates=4,
@@ -101,10 +105,49 @@ def test_the_command_writes_what_it_reached_beside_the_baselines(tmp_path, capsy
     assert list(rewards) == ["rule", "oracle", "seed-1", "seed-2"]
     page = (tmp_path / "c3/curves.html").read_text()
     assert "<svg" in page and "alpha" in page and "src=" not in page
-    sac.main(["--preset", "aurora", "--steps", "512", "--num-envs", "2", "--out", str(tmp_path / "flow")])
-    rewards = json.loads((tmp_path / "flow/results.json").read_text())["reward_per_step"]
+    assert "seed-1" not in capsys.readouterr().err
+
+
+def test_a_flow_that_has_learned_is_run_by_the_simulator(tmp_path):
+    sac.main(["--preset", "aurora", "--steps", "512", "--num-envs", "2", "--out", str(tmp_path)])
+    rewards = json.loads((tmp_path / "results.json").read_text())["reward_per_step"]
     assert list(rewards) == ["always the middle", "at random", "seed-1"]
-    assert (tmp_path / "flow/seed-1/network.npz").exists() and "seed-1" not in capsys.readouterr().err
+    folder = tmp_path / "seed-1"
+    assert (folder / "network.npz").exists()
+    # What it says is what was trained, but for what its training has not shown.
+    settings = sac.Settings("anabranch/Flow-v0", {"preset": "aurora"}, steps=512, num_envs=2)
+    env = gymnasium.make(settings.env, preset="aurora").unwrapped
+    policy = Policy.load(folder / "policy.safetensors", env)
+    assert policy.trained["by"] == "anabranch.train.sac" and policy.purpose["interval_rtts"] == 0.5
+    learner = sac.Learner(settings, sac.make(settings, 1), 1)
+    Checkpoint(folder, settings, 1).load(learner)
+    observation, _ = env.reset(seed=5)
+    said = []
+    for _ in range(50):
+        action = policy.rates(env, observation)
+        by_jax = learner.likeliest(np.clip(observation, *learner.known.arrays)[None])[0]
+        np.testing.assert_allclose(action, by_jax, rtol=1e-5, atol=1e-4)
+        said.append(action[0])
+        observation = env.step(action)[0]
+    assert np.std(said) > 1e-3 and -40 < min(said) < max(said) < 40, "what is said depends on what is seen"
+    flow = {"controller": "policy", "parameters": {"file": str(folder / "policy.safetensors")}}
+    link = {"rate": "4 Mbit/s", "delay_ms": 100, "queue": {"packets": 200}}
+    run = anabranch.run({"run": {"seconds": 20}, "dumbbell": link, "flow": [flow]}, seed=1)
+    assert 0 < run["metrics"]["goodput_mbit_s"] < 4
+    flow["parameters"]["file"] = str(tmp_path / "none.safetensors")
+    with pytest.raises(anabranch.ScenarioError, match="none.json: No such file"):
+        anabranch.run({"run": {"seconds": 20}, "dumbbell": link, "flow": [flow]})
+
+
+def test_the_repositorys_policy_of_a_flow_does_what_its_page_says_and_knows_what_it_sees():
+    run = anabranch.run(ROOT / "policies/aurora.toml")
+    page = (ROOT / "docs/flow/policy.md").read_text()
+    rows = ("goodput, Mbit/s", "mean delay, one way, ms", "lost, %")
+    goodput, delay, lost = (re.search(rf"^\|[^|]*\| {row} \| ([\d.]+) \|", page, re.M)[1] for row in rows)
+    metrics = run["metrics"]
+    said = (f"{metrics['goodput_mbit_s']:.2f}", f"{metrics['one_way_mean_ms']:.0f}", f"{metrics['loss_percent']:.0f}")
+    assert said == (goodput, delay, lost)
+    assert run["notes"] == [], "a link as those of its training"
 
 
 def test_what_is_a_choice_is_refused(tmp_path, capsys):

@@ -46,7 +46,7 @@ mod _native {
     #[pymodule_export]
     use crate::policy::{Memory, Policy};
     #[pymodule_export]
-    use crate::policy_files::{load_policy, save_policy};
+    use crate::policy_files::{load_policy, save_flow_policy, save_policy};
     #[pymodule_export]
     use crate::runs::{controllers, run};
     #[pymodule_export]

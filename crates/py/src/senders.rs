@@ -6,6 +6,7 @@ use anabranch_env::sender::{Actions, Preset, Setting};
 use anabranch_env::spec::Source;
 use anabranch_env::{Sender, Vector};
 use anabranch_scenario::file::parse_flows;
+use anabranch_scenario::policy::flow::FlowPurpose;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -19,6 +20,24 @@ use crate::{errors, runs};
 pub struct Senders {
     stepping: Stepping<Sender>,
     setting: &'static Setting,
+    preset: Preset,
+}
+
+impl Senders {
+    /// What a policy is for that controls a flow as here.
+    ///
+    /// # Errors
+    ///
+    /// When an action is a choice.
+    pub fn purpose(&self) -> PyResult<FlowPurpose> {
+        self.preset.purpose().ok_or_else(|| {
+            errors::value(format!(
+                "an action of the preset \"{}\" is a choice, and the controller \"policy\" takes a number that changes a rate: expected \
+                 the preset \"aurora\"",
+                self.preset.name()
+            ))
+        })
+    }
 }
 
 #[pymethods]
@@ -52,7 +71,7 @@ impl Senders {
         let autoreset = autoreset_named(autoreset)?;
         let make = |seed| Sender::new(preset, source.clone(), seed);
         let vector = apart(py, || Vector::making(make, count, seed, threads, autoreset))?.map_err(errors::value)?;
-        Ok(Senders { stepping: Stepping::new(vector, threads), setting: preset.setting() })
+        Ok(Senders { stepping: Stepping::new(vector, threads), setting: preset.setting(), preset })
     }
 
     /// How many.

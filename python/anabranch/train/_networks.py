@@ -68,6 +68,11 @@ def scaled(observations: jax.Array, normal: Any) -> jax.Array:
     return jnp.clip((observations - mean) / deviation, -CUT, CUT)
 
 
+def unscaled(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """What leaves a host's row as it is, but for the cut."""
+    return np.zeros(shape.row, np.float32), np.ones(shape.row, np.float32)
+
+
 def rows(observations: jax.Array, shape: Shape) -> jax.Array:
     """``(..., hosts, row)``: what is seen of each host, the newest first."""
     lead = observations.shape[:-1]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,10 +32,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-import anabranch
 from anabranch.policy import Policy
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._origin import origin
 from anabranch.train._steps import EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made
 from anabranch.train._training import Course, add_environment, parsed, parser, train_all
 from anabranch.vector import VectorEnv
@@ -241,10 +241,12 @@ def course(make: Callable[..., Any], by: str, settings: Settings, seed: int, fol
     learner = make(settings, envs, seed)
     out, each = envs.trajectory(settings.rollout), settings.num_envs * settings.rollout
 
+    # Before what may take hours, in which the repository may go on.
+    trained = origin(by, seed, settings)
+
     def keep(path: Path) -> Policy:
         policy = learner.policy(is_trained=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        trained = {"by": by, "version": anabranch.__version__, "seed": seed, **asdict(settings)}
         policy.save(path, envs, trained=trained)
         return policy
 

@@ -14,8 +14,8 @@ networks say what an action is worth, and the lesser is believed; they learn fro
 average, for good. Older networks follow the present ones slowly. What a training depends on, and how it goes on, is as in
 :mod:`anabranch.train.ppo`; the steps that it remembers are in the checkpoint, too.
 
-A trained coordinator is a policy as those of :mod:`anabranch.train.ppo` are: what is likeliest, ``middle + half tanh(m)``,
-is a network whose last layer multiplies and adds.
+What was trained is a policy as those of :mod:`anabranch.train.ppo` are: what is likeliest, ``middle + half tanh(m)``,
+is a network whose last layer multiplies and adds. That of a flow is for the controller ``policy``.
 
 ::
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,10 @@ import numpy as np
 import optax
 from gymnasium import spaces
 
-import anabranch
 from anabranch.policy import Policy
 from anabranch.train._checkpoint import Checkpoint
-from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole, unscaled
+from anabranch.train._origin import origin
 from anabranch.train._steps import (
     EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, against_baselines, evaluated, made,
 )  # fmt: skip
@@ -87,7 +87,9 @@ class Learner:
     def __init__(self, settings: Settings, envs: VectorEnv, seed: int) -> None:
         self.settings = settings
         self.shape = shape = Shape.of(envs)
-        self.normal = shape.normal(envs)
+        # A flow's features are ratios, which Aurora's authors give their network as they are; the cut at 10 is the
+        # controller's, too.
+        self.normal = unscaled(shape) if is_flow(settings) else shape.normal(envs)
         low, high = envs.single_action_space.low, envs.single_action_space.high
         self.range = ((high + low) / 2, (high - low) / 2)
         self.key = key = jax.random.key(seed)
@@ -227,10 +229,13 @@ def make(settings: Settings, count: int, **options: Any) -> VectorEnv:
 def train(settings: Settings, seed: int, folder: Path) -> Course:
     """Trains, or goes on from the folder's checkpoint; what has learned is given back.
 
-    At the end ``policy.safetensors`` is there, or the actor's layers as ``network.npz`` where the agent is a flow.
+    At the end ``policy.safetensors`` is there; where the agent is a flow, for the controller ``policy``, and beside it the actor's
+    layers as ``network.npz``.
     """
     envs = make(settings, settings.num_envs)
     learner, walk = Learner(settings, envs, seed), Walk(envs, seed)
+    # Before what may take hours, in which the repository may go on.
+    trained = origin(__name__, seed, settings)
 
     def iterate(iteration: int) -> dict[str, float]:
         rng = np.random.default_rng([seed, iteration])
@@ -246,9 +251,7 @@ def train(settings: Settings, seed: int, folder: Path) -> Course:
     if is_flow(settings):
         layers = enumerate(arrays(learner.parameters["actor"]))
         np.savez(folder / "network.npz", **{f"{kind}{place + 1}": part for place, layer in layers for kind, part in zip("wb", layer)})
-    else:
-        trained = {"by": __name__, "version": anabranch.__version__, "seed": seed, **asdict(settings)}
-        learner.policy().save(folder / "policy.safetensors", envs, trained=trained)
+    learner.policy().save(folder / "policy.safetensors", envs, trained=trained)
     return learner
 
 

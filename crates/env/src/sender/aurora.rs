@@ -18,7 +18,7 @@
 //! There it is otherwise in what follows. Rewards are a thousandth of the formula's. `alpha` is 0.05 by default
 //! (`src/common/config.py`); ours is the paper's. Actions have no limits; ours double or halve the rate at most. The gradient is
 //! the mean round trip of the later half of an interval less that of the former, over the interval; ours is the
-//! least-squares line through its round trips. An interval without any counts with a latency of 0, and a send ratio of 1;
+//! least-squares line through its round trips, over when their packets left. An interval without any counts with a latency of 0, and a send ratio of 1;
 //! ours has the mean of the one before, and the highest send ratio if something was sent. Two intervals pass before the
 //! first decision; ours begins with it. Later versions stretch latencies at random by up to a tenth, and have longer
 //! episodes.
@@ -43,6 +43,9 @@ const RATES: (f64, f64) = (40.0, 1000.0);
 /// What the first rate is of the link's.
 const FIRST_RATE: (f64, f64) = (0.3, 1.5);
 
+/// Mean round trips of the last monitor interval in the next one.
+pub(super) const INTERVAL_RTTS: f64 = 0.5;
+
 /// The shortest and the longest monitor interval, in seconds.
 const INTERVALS: (f64, f64) = (0.01, 5.0);
 
@@ -58,7 +61,7 @@ pub(super) static SETTING: Setting = Setting {
     seen: &[
         Seen {
             name: "latency_gradient",
-            unit: "seconds of round trip that came on top, a second",
+            unit: "seconds of round trip that came on top, a second of leaving",
             low: -10.0,
             high: 10.0,
         },
@@ -137,12 +140,13 @@ impl Decide for Aurora {
         self.rate = rate.clamp(RATES.0, RATES.1);
         line.set(NO_WINDOW, Some(self.rate));
         let (began, until, sent) = (line.now_s(), line.after(self.interval), line.sent());
+        // Round trips, over when their packets left: the line that the controller draws, too.
         let (mut acked, mut lost, mut samples) = (0.0, 0.0, Vec::new());
         loop {
             match line.hear(until)? {
                 Heard::Ack { packets, rtt } => {
                     acked += packets;
-                    samples.push((line.now_s() - began, rtt));
+                    samples.push((line.now_s() - rtt - began, rtt));
                 }
                 Heard::Lost(packets) => lost += packets,
                 Heard::Silence => break,
@@ -163,7 +167,7 @@ impl Decide for Aurora {
         if !samples.is_empty() {
             self.latency = samples.iter().map(|(_, rtt)| rtt).sum::<f64>() / samples.len() as f64;
             self.least = if self.least > 0.0 { self.least.min(self.latency) } else { self.latency };
-            self.interval = (0.5 * self.latency).clamp(INTERVALS.0, INTERVALS.1);
+            self.interval = (INTERVAL_RTTS * self.latency).clamp(INTERVALS.0, INTERVALS.1);
         }
         Ok(())
     }
@@ -191,7 +195,18 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_control::flow::policy::{FlowFeature, MOST_ACTION, STEP};
+
     use super::*;
+
+    #[test]
+    fn an_action_and_what_is_seen_are_those_of_the_controller_that_runs_what_was_trained() {
+        assert_eq!(ALPHA, STEP);
+        assert_eq!(SETTING.actions, Actions::Range(-MOST_ACTION, MOST_ACTION));
+        for seen in SETTING.seen {
+            assert!(FlowFeature::AURORA.iter().any(|feature| feature.name() == seen.name), "{}", seen.name);
+        }
+    }
 
     #[test]
     fn a_slope_is_that_of_the_line_through_the_points() {

@@ -15,6 +15,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
 use anabranch_lab::flows::FlowRunError;
 use anabranch_scenario::flows::FlowScenario;
+use anabranch_scenario::policy::flow::FlowPurpose;
 
 use crate::spec::{Source, SpecError};
 use crate::steps::{Ended, Steps};
@@ -82,12 +83,31 @@ impl Preset {
         Preset::ALL.iter().find(|(known, _)| *known == name).map(|&(_, preset)| preset)
     }
 
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Preset::ALL.iter().find(|(_, preset)| *preset == self).map_or("", |(name, _)| name)
+    }
+
     /// What it is made of.
     pub fn setting(self) -> &'static Setting {
         match self {
             Preset::Aurora => &aurora::SETTING,
             Preset::LearningCc => &learningcc::SETTING,
             Preset::Xavier => &xavier::SETTING,
+        }
+    }
+
+    /// What a policy is for that was trained with it; none where an action is a choice, which the controller `policy` does
+    /// not take.
+    pub fn purpose(self) -> Option<FlowPurpose> {
+        let setting = self.setting();
+        match self {
+            Preset::Aurora => Some(FlowPurpose {
+                features: setting.seen.iter().map(|seen| seen.name.to_owned()).collect(),
+                history: setting.history,
+                interval_rtts: aurora::INTERVAL_RTTS,
+            }),
+            Preset::LearningCc | Preset::Xavier => None,
         }
     }
 

@@ -90,10 +90,7 @@ impl Purpose {
             ("delay", self.delay.to_string(), other.delay.to_string()),
             ("agents", self.agents.clone(), other.agents),
         ];
-        match differences.into_iter().find(|(_, own, other)| own != other) {
-            Some((what, own, other)) => Err(FileError::Other { what, own, other }),
-            None => Ok(()),
-        }
+        FileError::first_of(differences)
     }
 }
 
@@ -154,6 +151,16 @@ pub enum FileError {
         /// What is here.
         other: String,
     },
+}
+
+impl FileError {
+    /// The first of these pairs, of what a policy is for and what is here, that differs.
+    pub(super) fn first_of<const N: usize>(pairs: [(&'static str, String, String); N]) -> Result<(), FileError> {
+        match pairs.into_iter().find(|(_, own, other)| own != other) {
+            Some((what, own, other)) => Err(FileError::Other { what, own, other }),
+            None => Ok(()),
+        }
+    }
 }
 
 fn beside(path: &Path) -> Result<PathBuf, FileError> {

@@ -41,6 +41,32 @@ impl FlowPurpose {
             interval_rtts: 1.0,
         }
     }
+
+    /// Whether it is for what this one is for.
+    ///
+    /// # Errors
+    ///
+    /// What is otherwise.
+    pub fn check(&self, other: &FlowPurpose) -> Result<(), FileError> {
+        let differences = [
+            ("features", self.features.join(", "), other.features.join(", ")),
+            ("history", self.history.to_string(), other.history.to_string()),
+            ("interval_rtts", self.interval_rtts.to_string(), other.interval_rtts.to_string()),
+        ];
+        FileError::first_of(differences)
+    }
+}
+
+impl SavedFlow {
+    /// The network as the controller takes it; `name` is what messages call it.
+    ///
+    /// # Errors
+    ///
+    /// When it is for what no sender sees, or does not fit what it is for.
+    pub fn network(self, name: String) -> Result<FlowNetwork, ParameterError> {
+        let FlowPurpose { features, history, interval_rtts } = self.purpose;
+        FlowNetwork::new(name, self.policy, named(&features)?, history, interval_rtts)
+    }
 }
 
 /// The network in a policy's file, as the controller takes it.
@@ -50,7 +76,7 @@ impl FlowPurpose {
 /// When the file can't be read, or holds something else, such as a policy that steers hosts.
 pub fn load(path: &Path) -> Result<FlowNetwork, FileError> {
     let wrong = |problem: String| FileError::Wrong { path: path.to_owned(), problem };
-    let SavedFlow { policy, purpose, .. } = SavedFlow::load(path).map_err(|error| match error {
+    let saved = SavedFlow::load(path).map_err(|error| match error {
         FileError::Wrong { path, problem } if problem.contains("purpose") || problem.contains("unknown field") => {
             let expected = "expected the purpose of a flow's policy: features, history, interval_rtts";
             FileError::Wrong { path, problem: format!("{problem}; {expected}") }
@@ -58,9 +84,7 @@ pub fn load(path: &Path) -> Result<FlowNetwork, FileError> {
         error => error,
     })?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    let features = named(&purpose.features).map_err(|ParameterError(problem)| wrong(problem))?;
-    FlowNetwork::new(name, policy, features, purpose.history, purpose.interval_rtts)
-        .map_err(|ParameterError(problem)| wrong(problem))
+    saved.network(name).map_err(|ParameterError(problem)| wrong(problem))
 }
 
 /// Puts the network where `parameters` name a `file`; a relative path begins at `directory`.
