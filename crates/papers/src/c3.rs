@@ -59,12 +59,18 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let cases = |entry| seeds.iter().map(move |&seed| case(lab, entry, seed, seconds));
     let scenarios: Vec<FlowScenario> = controllers.iter().flat_map(|&entry| cases(entry)).collect();
     let runs = lab.run_all(&scenarios)?;
-    let of_seeds = |of: fn(&FlowMeasured) -> &[Duration]| -> Vec<Vec<f64>> {
+    // On real packets the handshake is the stack's.
+    let mut with_0rtt = Vec::new();
+    if lab.form((true, true), (false, false)) {
+        with_0rtt = lab.run_all(&scenarios.into_iter().map(with_0rtt_of).collect::<Vec<_>>())?;
+    }
+    let of_seeds = |runs: &[FlowsMeasured], of: fn(&FlowMeasured) -> &[Duration]| -> Vec<Vec<f64>> {
         let mean = |run: &FlowsMeasured| mean_ms(of(&run.flows[0]));
         runs.chunks(seeds.len()).map(|runs| runs.iter().map(mean).collect()).collect()
     };
-    let acked = of_seeds(|flow| &flow.completion_acked);
-    let arrived = of_seeds(|flow| &flow.completion);
+    let acked = of_seeds(&runs, |flow| &flow.completion_acked);
+    let arrived = of_seeds(&runs, |flow| &flow.completion);
+    let acked_0rtt = of_seeds(&with_0rtt, |flow| &flow.completion_acked);
     let cubic = controllers.iter().position(|entry| entry.name == "cubic");
     let mut rows = Vec::new();
     for (place, entry) in controllers.iter().enumerate() {
@@ -73,6 +79,9 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         let over = |cubic: usize| acked[place].iter().zip(&acked[cubic]).map(|(ours, cubic)| ours / cubic).collect();
         let over: Vec<f64> = cubic.map_or_else(Vec::new, over);
         rows.push(row(lab, entry.name, "completion_over_cubic", "", &over));
+        if let Some(of_seeds) = acked_0rtt.get(place) {
+            rows.push(row(lab, entry.name, "completion_0rtt_ms", "ms", of_seeds));
+        }
     }
     let names: Vec<String> = controllers.iter().map(|entry| lab.name(entry.name)).collect();
     let ours: Vec<Option<f64>> = acked.iter().map(|times| stats::mean(times)).collect();
@@ -92,6 +101,12 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         false => report.figure(Figure::chart("Mean completion time.", chart)),
     };
     Ok(Findings { rows, report })
+}
+
+/// The same connections, whose first data leave at once: 0-RTT (RFC 9001, 4.6), or a session that is there already.
+fn with_0rtt_of(mut scenario: FlowScenario) -> FlowScenario {
+    scenario.flows.iter_mut().for_each(|flow| flow.handshake = false);
+    scenario
 }
 
 /// The mean in ms; NaN of none.
