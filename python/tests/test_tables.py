@@ -73,7 +73,7 @@ def test_a_run_is_its_series_and_a_row_of_metrics(read, tmp_path):
 def test_an_experiment_is_a_row_for_each_figure(read):
     found = anabranch.reproduce("c3-fct", quick=True)
     assert (found["id"], found["quick"], found["seed"]) == ("c3-fct", True, 1)
-    assert sum(sum(tally.values()) for tally in found["totals"].values()) == 3
+    assert sum(sum(tally.values()) for tally in found["totals"].values()) == 4
     rows = read(found.tables["rows"])
     assert found.tables["rows"].columns == list(found["rows"][0])
     assert [dict(zip(rows, values)) for values in zip(*rows.values())] == found["rows"]

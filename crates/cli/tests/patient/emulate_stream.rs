@@ -135,10 +135,14 @@ fn what_real_viewers_do_not_do_is_refused() {
     for (change, expected) in [
         ("liars.droppers=0.5", "[liars]: on real packets"),
         ("audience.clients=500", "expected at most 200 on real packets"),
+        ("stream.exploration=0.05", "expected stream.exploration = 0"),
+        ("stream.mode=\"trees\"", "expected stream.exploration = 0"),
     ] {
         let place = Place::new(SMALL);
         place.say(&["emulate", "s.toml", "--set", change]).refuses(expected);
     }
     let place = Place::new(&SMALL.replace("slices = 5", "controller = \"cubic\"\nparameters = { beta = 0.8 }"));
     place.say(&["emulate", "s.toml"]).refuses("stream.parameters: a viewer's controller has its own defaults");
+    let helped = SMALL.replace("slices = 5", "mode = \"mesh\"") + "[helper]\nmost = \"1 Mbit/s\"\n";
+    Place::new(&helped).say(&["compare", "s.toml"]).refuses("[helper]: a real server has none yet");
 }

@@ -44,7 +44,7 @@ pub struct Measuring {
     delay: Duration,
     /// What was measured of each flow; goodput is there once the measurement has ended.
     pub flows: Vec<FlowMeasured>,
-    /// Flows whose handshake is over, and for a policy those that have begun or ended to send, whom no coordinator has
+    /// Flows whose handshake is over, or that have begun without one, and for a policy those that have begun or ended to send, whom no coordinator has
     /// bounded since, if one wants to.
     changed: Vec<usize>,
     /// Whether a coordinator wants to know of flows that begin or end to send. The rule waits for its next look.
@@ -181,7 +181,13 @@ impl Measuring {
             NodeEvent::Flow(FlowEvent::Stopped(fault)) => {
                 self.error.get_or_insert_with(|| FlowRunError::stuck(spec, now, fault));
             }
-            NodeEvent::Opened { connection } => this.open = Some(connection),
+            NodeEvent::Opened { connection } => {
+                this.open = Some(connection);
+                // Its data leave now, and no handshake's end will be told.
+                if spec.steered && !spec.handshake && !self.tells_activity && self.scenario.steering.is_some() {
+                    self.changed.push(flow);
+                }
+            }
             // The first of a flow's connections speaks for all.
             NodeEvent::Noted(note) => {
                 self.notes[flow].get_or_insert_with(|| format!("flow \"{}\": {note}", spec.name));

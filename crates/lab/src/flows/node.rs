@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use anabranch_control::flow::Bounds;
 use anabranch_control::flow::registry::Setup;
+use anabranch_control::flow::{Bounds, PeerId};
 use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -142,6 +142,9 @@ pub struct FlowSource {
     transfer_since: Time,
     /// Of the connections that have ended.
     ended: Sent,
+    /// The least round trip of the last connection that has ended and had one: a host remembers it for the next one to
+    /// the same destination (RFC 9002, 6.2.2; RFC 9040, 6).
+    known_min_rtt: Option<Duration>,
 }
 
 impl FlowSource {
@@ -161,6 +164,7 @@ impl FlowSource {
             seed,
             transfer_since: Time::ZERO,
             ended: Sent::default(),
+            known_min_rtt: None,
         }
     }
 
@@ -198,6 +202,11 @@ impl FlowSource {
         self.end.sender().map_or(self.ended, |sender| self.ended.plus(Sent::of(sender)))
     }
 
+    /// The least round trip to the first receiver: this connection's or, before it has one, the last one's.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.end.sender().and_then(|sender| sender.min_rtt(PeerId(0))).or(self.known_min_rtt)
+    }
+
     /// A sender with a new controller, for a connection that begins at `now`.
     ///
     /// # Errors
@@ -216,6 +225,7 @@ impl FlowSource {
     /// Ends the connection, if there is one: packets that are still on their way are nobody's.
     pub fn close(&mut self, out: &mut impl Out<FlowNode>) {
         let connection = self.end.connection();
+        self.known_min_rtt = self.min_rtt();
         if let Some(sender) = self.end.sender() {
             let count = Sent::of(sender);
             self.ended = self.ended.plus(count);

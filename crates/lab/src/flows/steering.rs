@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use anabranch_control::flow::PeerId;
 use anabranch_control::policy::Scratch;
 use anabranch_control::time::Time;
 use anabranch_scenario::flows::{FlowScenario, Learned, PacketSpec};
@@ -126,7 +125,7 @@ impl Acting {
     }
 }
 
-/// Bounds one flow by the rule, if it is steered and has a connection with a round-trip time.
+/// Bounds one flow by the rule, if it is steered and has a connection over a path whose round trip is known.
 fn bound<O: Observer<FlowNode>>(coordinator: &Coordinator, flow: usize, world: &mut FlowWorld<O>) {
     let scenario = world.scenario().clone();
     if !scenario.flows[flow].steered {
@@ -134,7 +133,7 @@ fn bound<O: Observer<FlowNode>>(coordinator: &Coordinator, flow: usize, world: &
     }
     let is_active = |&flow: &usize| scenario.flows[flow].steered && world.source(flow).is_on();
     let active = (0..scenario.flows.len()).filter(is_active).count();
-    let Some(min_rtt) = world.sender(flow).and_then(|sender| sender.min_rtt(PeerId(0))) else { return };
+    let Some(min_rtt) = world.sender(flow).and_then(|_| world.source(flow).min_rtt()) else { return };
     let link = LinkId(coordinator.link() as u32);
     let Some(capacity) = world.network().rate(link) else { return };
     let PacketSpec { data, header, .. } = scenario.packets;

@@ -134,3 +134,18 @@ fn a_world_nobody_observes_and_one_that_is_measured_are_the_same() {
         assert_eq!(world.network().count(LinkId(link)), measured.count);
     }
 }
+
+/// What the coordinator tells is a window over the round trip, which the first connection learns and the others know.
+#[test]
+fn a_connection_with_0rtt_has_its_window_at_once_where_the_path_is_known() {
+    let text = "[run]\nseconds = 12\n[dumbbell]\nrate = \"100 Mbit/s\"\ndelay_ms = 15\naccess_rate = \"1 Gbit/s\"\n\
+                access_delay_ms = 5\nqueue = { ms = 50 }\n[[flow]]\ncontroller = \"c3-cubic\"\nsteered = true\n\
+                workload = { once_bytes = 51200, every_s = 1 }\n[steering]\nlink = \"bottleneck\"\nevery_ms = 100\n";
+    let scenario = anabranch_scenario::file::parse_flows(text, "s.toml", &[]).unwrap();
+    let measured = anabranch_lab::flows::run(&scenario, &()).unwrap();
+    assert_eq!(measured.flows[0].controller, "c3-cubic");
+    let [first, others @ ..] = &measured.flows[0].completion_acked[..] else { panic!("none has ended") };
+    // Three round trips of 50 ms with RFC 6928's ten packets, and one.
+    assert!(*first > MS(150) && others.len() >= 10, "{first:?} {others:?}");
+    assert!(others.iter().all(|took| (MS(50)..MS(56)).contains(took)), "{others:?}");
+}

@@ -217,6 +217,16 @@ fn check(scenario: &StreamScenario) -> Result<(), TestbedFailure> {
             "stream.parameters: a viewer's controller has its own defaults on real packets; take them out".into(),
         ));
     }
+    if scenario.stream.exploration() > 0.0 {
+        return Err(TestbedFailure::Scenario(
+            "stream.exploration: a real server does not explore its viewers by packets yet, and with mode = \"trees\" a \
+             scenario does unless it says otherwise; expected stream.exploration = 0"
+                .into(),
+        ));
+    }
+    if scenario.helper.is_some() {
+        return Err(TestbedFailure::Scenario("[helper]: a real server has none yet; take it out".into()));
+    }
     let liars = &scenario.liars;
     if liars.free_riders + liars.droppers + liars.poisoners > 0.0 {
         return Err(TestbedFailure::Scenario(
