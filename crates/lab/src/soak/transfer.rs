@@ -45,14 +45,9 @@ use crate::world::{Address, OnTheWire, World};
 /// What the file is called.
 const NAME: &str = "file";
 
-/// A sender ends no later after its network has become calm, but for what blocks may take: ten times the longest
-/// file's shortest time over the slowest upload that cases have.
+/// A sender ends no later after its network has become calm: ten times the longest file's
+/// shortest time over the slowest upload that cases have.
 const ENDS_WITHIN: Duration = Duration::from_millis(20_000_000);
-
-/// What a block may take besides: path controllers send a packet a second at the least, and of the paths over up to
-/// half as many liars as relays one in ten is honest at the worst. (Set after cases in which q-learning's and AIMD's
-/// rates stayed there had not ended within the time above, and went on.)
-const BLOCK_WITHIN: Duration = Duration::from_millis(10_000);
 
 /// Events in a simulated second. In a case each of ten relays forwards at most 300 kB/s, in
 /// datagrams of 100 bytes and more: 30 000 messages, of which each is an event or two.
@@ -339,9 +334,8 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
                 return Ok(false);
             }
             self.look_at_sender()?;
-            let within = ENDS_WITHIN + BLOCK_WITHIN * self.offer.blocks();
-            if self.world.now().since(self.case.calm) > within {
-                let what = format!("{:?} after {within} of calm: {:?}", self.file_sender(), self.case.controller);
+            if self.world.now().since(self.case.calm) > ENDS_WITHIN {
+                let what = format!("{:?} after {ENDS_WITHIN} of calm: {:?}", self.file_sender(), self.case.controller);
                 return Err(Violation::new(Invariant::Ends, what));
             }
             monitor.on_second();

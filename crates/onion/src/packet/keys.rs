@@ -83,6 +83,14 @@ pub struct Receipt {
 }
 
 #[cfg(test)]
+impl<C> PathKeys<C> {
+    /// Of how many there is something.
+    pub(crate) fn isolations(&self) -> usize {
+        self.stocks.len()
+    }
+}
+
+#[cfg(test)]
 impl Receipt {
     /// The place of each relay, 0 for the guard, and the number of the key that the packet took there.
     pub(crate) fn serials(&self) -> impl Iterator<Item = (usize, u64)> {
@@ -568,14 +576,19 @@ mod tests {
             serials
         };
         let (one, other) = (used(Isolation(2)), used(Isolation(3)));
+        let mut datagram = [0; crate::size::DATAGRAM];
+        let mut keys = net.user.isolated(Isolation(2));
+        let late = keys.seal(&hops, crate::packet::testing::SERVICE, &mut net.rng, &mut datagram).unwrap();
         assert!(!one[0].is_disjoint(&other[0]), "a guard knows its user anyway");
         assert!(one[1].is_disjoint(&other[1]) && one[2].is_disjoint(&other[2]), "{one:?} {other:?}");
         assert!(one[2].len() < 10, "keys are used again within an isolation: {one:?}");
-        // What ends is forgotten; the other goes on, and late words about it harm nothing.
+        // What ends is forgotten, and late words about it bring nothing of it back.
         let before = net.user.len();
         net.user.end(Isolation(2));
         let after = net.user.len();
         assert!(after < before, "{after} of {before} keys");
+        net.user.arrived(&late);
+        assert_eq!((net.user.len(), net.user.isolations()), (after, 2));
         net.user.end(Isolation::default());
         assert_eq!(net.user.len(), after, "that of guards and of what belongs to no session stays");
     }

@@ -1,9 +1,9 @@
 //! The receiver: answers handshakes, takes offers, has blocks written and hashes checked.
 //!
 //! Disk and hashes are jobs that it hands out, of one file one at a time: blocks that come
-//! meanwhile wait together for the next. A block is acknowledged when it has come, and the last one with a
-//! report that all has; if it can't be written, that is said in place of what follows. A session that ends while a job is under way
-//! leaves its name behind until that is done and what was kept is discarded or put away: no result
+//! meanwhile wait together for the next. A block is acknowledged when it has come, and answered with a report once
+//! all have; if it can't be written, that is said in place of what follows. A session that ends while a job is under
+//! way leaves its name behind until that is done and what was kept is discarded or put away: no result
 //! is taken for a later session's. Who takes leave of an unfinished file has it discarded; what has
 //! come of one whose sender has fallen silent is put away, and its sender can go on with it.
 //!
