@@ -48,10 +48,18 @@ pub struct Done {
 /// A sender's end.
 #[derive(Debug)]
 pub struct Sender {
-    /// The receiver's addresses, each with an end of its family.
-    ways: Vec<(SocketAddr, Endpoint)>,
+    /// To the receiver's addresses.
+    ways: Vec<Way>,
     /// What TLS asks for there.
     name: String,
+}
+
+/// To one address.
+#[derive(Clone, Debug)]
+struct Way {
+    to: SocketAddr,
+    endpoint: Endpoint,
+    /// Who has answered there.
     answered: Shown,
 }
 
@@ -71,29 +79,29 @@ impl Sender {
     ) -> Result<Sender, TransferError> {
         let name = trust.name().ok_or(TransferError::NobodysKey)?;
         let own = own.filter(|_| trust != Trust::Anybody);
-        let (tls, answered) = identity::client_tls(own, PROTOCOL).map_err(no_tls)?;
-        let tls = QuicClientConfig::try_from(tls).map_err(no_tls)?;
-        let mut config = noq::ClientConfig::new(Arc::new(tls));
-        let mut transport = TransportConfig::default();
-        transport.congestion_controller_factory(factory);
-        transport.send_window(u64::from(MOST_UNACKNOWLEDGED));
-        config.transport_config(Arc::new(transport));
         let way = |&to: &SocketAddr| {
+            let (tls, answered) = identity::client_tls(own, PROTOCOL).map_err(no_tls)?;
+            let tls = QuicClientConfig::try_from(tls).map_err(no_tls)?;
+            let mut config = noq::ClientConfig::new(Arc::new(tls));
+            let mut transport = TransportConfig::default();
+            transport.congestion_controller_factory(factory.clone());
+            transport.send_window(u64::from(MOST_UNACKNOWLEDGED));
+            config.transport_config(Arc::new(transport));
             let any = match to {
                 SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
                 SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
             };
             let endpoint =
                 Endpoint::client(any).map_err(|why| TransferError::Socket { address: any, why: Arc::new(why) })?;
-            endpoint.set_default_client_config(config.clone());
-            Ok((to, endpoint))
+            endpoint.set_default_client_config(config);
+            Ok(Way { to, endpoint, answered })
         };
         // A machine without one family has the other.
         let (ways, without): (Vec<_>, Vec<_>) = to.iter().map(way).partition(Result::is_ok);
         let ways: Vec<_> = ways.into_iter().flatten().collect();
         match without.into_iter().find_map(Result::err) {
             Some(error) if ways.is_empty() => Err(error),
-            _ => Ok(Sender { ways, name, answered }),
+            _ => Ok(Sender { ways, name }),
         }
     }
 
@@ -154,12 +162,11 @@ impl Sender {
     /// To whichever address answers first: each is tried [`ATTEMPT`] after the one before it (RFC 8305, 5).
     async fn connect(&self) -> Result<noq::Connection, TransferError> {
         let mut attempts = tokio::task::JoinSet::new();
-        for (number, (to, endpoint)) in (0..).zip(&self.ways) {
-            let (to, endpoint, name) = (*to, endpoint.clone(), self.name.clone());
-            let answered = self.answered.clone();
+        for (number, way) in (0..).zip(&self.ways) {
+            let (way, name) = (way.clone(), self.name.clone());
             attempts.spawn(async move {
                 tokio::time::sleep(ATTEMPT * number).await;
-                attempt(&endpoint, to, &name, &answered).await
+                way.connect(&name).await
             });
         }
         let mut failure = None;
@@ -167,8 +174,8 @@ impl Sender {
             match outcome.map_err(|error| TransferError::Connection(error.to_string())).flatten() {
                 Ok(connection) => return Ok(connection),
                 // Who answers wrongly says more than who does not answer.
-                Err(TransferError::NobodyAnswers(_)) if failure.is_some() => {}
-                Err(error) => failure = Some(error),
+                Err(error) if matches!(failure, None | Some(TransferError::NobodyAnswers(_))) => failure = Some(error),
+                Err(_) => {}
             }
         }
         Err(failure.unwrap_or_else(|| TransferError::Connection("the receiver has no address".to_owned())))
@@ -176,10 +183,10 @@ impl Sender {
 
     /// Takes leave: the receiver learns at once that nothing more will come.
     pub async fn close(&self) {
-        self.ways.iter().for_each(|(_, endpoint)| endpoint.close(GIVEN_UP, b"given up"));
+        self.ways.iter().for_each(|way| way.endpoint.close(GIVEN_UP, b"given up"));
         let idle = async {
-            for (_, endpoint) in &self.ways {
-                endpoint.wait_idle().await;
+            for way in &self.ways {
+                way.endpoint.wait_idle().await;
             }
         };
         // Who does not hear it finds out by itself.
@@ -187,20 +194,18 @@ impl Sender {
     }
 }
 
-async fn attempt(
-    endpoint: &Endpoint,
-    to: SocketAddr,
-    name: &str,
-    answered: &Shown,
-) -> Result<noq::Connection, TransferError> {
-    let connecting = endpoint.connect(to, name);
-    let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
-    connecting.await.map_err(|error| match (&error, identity::answered(answered)) {
-        (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(to),
-        // TLS ends the handshake on our side only when the key is not accepted.
-        (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to, answered },
-        _ => lost(error),
-    })
+impl Way {
+    async fn connect(self, name: &str) -> Result<noq::Connection, TransferError> {
+        let Way { to, endpoint, answered } = self;
+        let connecting = endpoint.connect(to, name);
+        let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
+        connecting.await.map_err(|error| match (&error, identity::answered(&answered)) {
+            (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(to),
+            // TLS ends the handshake on our side only when the key is not accepted.
+            (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to, answered },
+            _ => lost(error),
+        })
+    }
 }
 
 /// Sends `parts` of the file.
