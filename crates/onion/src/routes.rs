@@ -26,7 +26,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use anabranch_control::path::{Hop, Outcome, PathController, Report, Slot, Stamp};
+use anabranch_control::path::{Hop, Outcome, PathController, Report, Slot};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
@@ -178,7 +178,6 @@ struct Known {
     evidence: u32,
     /// Packets that were lost since one arrived.
     lost_in_a_row: u32,
-    granted: Stamp,
 }
 
 /// A packet on its way.
@@ -253,7 +252,7 @@ impl Routes {
             rtts,
             slots: BTreeMap::new(),
             capacity,
-            known: vec![Known { evidence: 0, lost_in_a_row: 0, granted: Stamp::NONE }; capacity],
+            known: vec![Known { evidence: 0, lost_in_a_row: 0 }; capacity],
             used: vec![Used::default(); capacity],
             middles: Shares::default(),
             first: Shares::default(),
@@ -417,18 +416,15 @@ impl Routes {
                     Fate::Arrived { one_way_nanos } => (Outcome::Acked, one_way_nanos),
                     Fate::Lost => (Outcome::TimedOut, None),
                 };
-                let mut stamps = [Stamp::NONE; MOST_HOPS];
                 let mut route = [destination; MOST_HOPS + 1];
                 for (place, hop) in hops.iter().enumerate() {
                     let known = &mut self.known[hop.slot.index()];
-                    stamps[place] = known.granted;
                     route[place] = hop.slot;
                     known.evidence = known.evidence.saturating_add(1);
                 }
                 if outcome == Outcome::Acked {
                     self.rtts.sample(&route[..=hops.len()], now.since(open.sent_at));
                 }
-                let stamps = if outcome == Outcome::Acked { &stamps[..hops.len()] } else { &[] };
                 let report = Report {
                     now,
                     sent_at: open.sent_at,
@@ -436,7 +432,7 @@ impl Routes {
                     path: hops,
                     outcome,
                     one_way_nanos,
-                    stamps,
+                    stamps: &[],
                     rtts: &self.rtts,
                 };
                 controller.on_outcome(&report, rng);
@@ -469,13 +465,6 @@ impl Routes {
     /// of other epochs have other places.
     pub fn drawn(&self) -> &[u64] {
         &self.drawn
-    }
-
-    /// A relay's signed public report says what it grants each sender: `explicit-rate` goes by it.
-    pub fn set_granted(&mut self, relay: RelayIndex, rate: Rate) {
-        if let Some(place) = self.places.get(usize::from(relay.0)) {
-            self.known[place.slot.index()].granted = Stamp::granting(rate.bytes_per_sec() as f32);
-        }
     }
 
     /// After how long a packet over `path` that nothing is heard of is lost (eq. 4.6).

@@ -25,7 +25,7 @@ const PER_PATH: &str = "per-path";
 pub struct RoutesConfig {
     /// Relays of a half, from 1 to [`MOST_HOPS`].
     pub hops: usize,
-    /// `per-path`, or any path controller's name: `random`, `aimd`, `q-learning`, `explicit-rate`,
+    /// `per-path`, or the name of a path controller that goes by what arrives: `random`, `aimd`, `q-learning`,
     /// `tomography`, `timeouts`, `flow:NAME`.
     pub placement: String,
     /// Its parameters.
@@ -57,6 +57,12 @@ pub enum PlacementError {
     /// It cannot be used here.
     #[error("\"{0}\" knows what only a simulation knows; expected a controller that any sender can have")]
     Omniscient(&'static str),
+    /// It learns from what nobody here says.
+    #[error(
+        "\"{0}\" goes by rates that relays grant on ACKs, and relays of an onion know no sender and say none; expected \
+         one that learns from what arrives, as \"timeouts\" and \"tomography\" do"
+    )]
+    Blind(&'static str),
     /// A parameter is wrong.
     #[error("{0}")]
     Parameter(#[from] ParameterError),
@@ -99,7 +105,13 @@ impl RoutesConfig {
                 anabranch_control::registry::no_parameters(&self.parameters)?;
                 Ok(Placement::Weights)
             }
-            name => Ok(Placement::Learner(registry::find(name)?)),
+            name => {
+                let entry = registry::find(name)?;
+                match entry.reads_telemetry {
+                    true => Err(PlacementError::Blind(entry.name)),
+                    false => Ok(Placement::Learner(entry)),
+                }
+            }
         }
     }
 

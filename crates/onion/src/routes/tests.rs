@@ -12,18 +12,8 @@ use crate::guards::{GuardState, Guards};
 const WALL: UnixTime = UnixTime(1_000 * DAY);
 
 /// Every controller that any sender can have, of each kind.
-const PLACEMENTS: [&str; 10] = [
-    "per-path",
-    "random",
-    "aimd",
-    "aimd-literal",
-    "q-learning",
-    "flow:cubic",
-    "flow:bbr3",
-    "explicit-rate",
-    "tomography",
-    "timeouts",
-];
+const PLACEMENTS: [&str; 9] =
+    ["per-path", "random", "aimd", "aimd-literal", "q-learning", "flow:cubic", "flow:bbr3", "tomography", "timeouts"];
 
 fn config(placement: &str) -> RoutesConfig {
     RoutesConfig { placement: placement.to_owned(), ..RoutesConfig::default() }
@@ -33,6 +23,18 @@ fn routes(placement: &str, document: &Document, guards: usize, seed: u64) -> Rou
     let choice =
         Guards::new(guards, GuardState::default()).choose(document, Time::ZERO, WALL, &mut Rng::stream(seed, "guards"));
     Routes::new(config(placement), document, guards, choice, Time::ZERO).unwrap()
+}
+
+#[test]
+fn what_goes_by_what_relays_grant_or_what_nobody_knows_is_refused() {
+    let refused = |placement: &str| config(placement).check().unwrap_err();
+    assert_eq!(refused("explicit-rate"), PlacementError::Blind("explicit-rate"));
+    assert_eq!(refused("perfect"), PlacementError::Omniscient("perfect"));
+    // Flow controllers that need a file or a table, which nothing here gives.
+    for entry in anabranch_control::flow::registry::CONTROLLERS {
+        let is_taken = config(&format!("flow:{}", entry.name)).check().is_ok();
+        assert_eq!(is_taken, entry.needs().is_none(), "flow:{}", entry.name);
+    }
 }
 
 fn request(half: Half, elsewhere: &[RelayIndex]) -> Request<'_> {

@@ -422,6 +422,7 @@ mod tests {
             ("[onion]\nrelays = 7\n", "onion.relays", "at least 8"),
             ("[onion]\nhops = 5\n", "onion.hops", "2 to 4"),
             ("[onion]\nplacement = \"tomografy\"\n", "onion.placement", "tomography"),
+            ("[onion]\nplacement = \"explicit-rate\"\n", "onion.placement", "relays of an onion know no sender"),
             ("[onion]\nplacement_back = \"perfect\"\n", "onion.placement_back", "only a simulation"),
             ("[onion]\ncover = \"constant-rate\"\ntotal_rate = \"flow:reno\"\n", "onion.total_rate", "cells_per_s"),
             ("[onion]\ntotal_rate = \"steped\"\n", "onion.total_rate", "did you mean \"stepped\""),
