@@ -26,6 +26,15 @@ pub enum Mode {
     TwoLegs,
 }
 
+/// How long the last relay of a path is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Each packet has another, as to a receiver without guards.
+    PerPacket,
+    /// It is drawn once, by weight, as a proxy draws the exit of a session.
+    PerSession,
+}
+
 /// What hides when a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cover {
@@ -65,6 +74,8 @@ pub struct OnionConfig {
     pub mode: Mode,
     /// Guards of each sender, g; 0 is MORE to the letter.
     pub guards: u64,
+    /// How long a path's last relay is the same, if its sender chooses all of them.
+    pub exit: Exit,
     /// Guards of each receiver; 0 is another last relay for every packet.
     pub far_guards: u64,
     /// What places packets on relays.
@@ -137,6 +148,7 @@ impl OnionScenario {
                 far_hops: 0,
                 mode: Mode::PerPacket,
                 guards: 2,
+                exit: Exit::PerPacket,
                 far_guards: 0,
                 placement: "random".to_owned(),
                 cover: Cover::Off,

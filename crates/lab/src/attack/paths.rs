@@ -9,7 +9,7 @@ use anabranch_onion::RelayIndex;
 use anabranch_onion::guards::{Choice, GuardState, Guards};
 use anabranch_onion::routes::{Fate, Half, Request, RouteId, Routes, RoutesConfig};
 use anabranch_onion::size::MOST_HOPS;
-use anabranch_scenario::onion::{Mode, OnionScenario};
+use anabranch_scenario::onion::{Exit, Mode, OnionScenario};
 
 use super::network::{Network, WALL};
 
@@ -22,6 +22,8 @@ pub struct Paths {
     /// Chosen once; packets take one of them at random. None if each packet has its own.
     fixed: Vec<Vec<RelayIndex>>,
     routes: Routes,
+    /// The last relay, if it is another one for each session alone.
+    exit: Vec<RelayIndex>,
     /// The receiver's half, if it chooses one.
     far: Option<Routes>,
     rng: Rng,
@@ -41,7 +43,8 @@ impl Paths {
         };
         let guards = draw(overlay.guards, "guards");
         // Where the last relay is chosen apart, the routes are one hop shorter.
-        let hops = overlay.hops as usize - usize::from(overlay.mode == Mode::TwoLegs);
+        let keeps_exit = overlay.mode == Mode::TwoLegs || overlay.exit == Exit::PerSession;
+        let hops = overlay.hops as usize - usize::from(keeps_exit);
         let new = |hops, placement: &str, count: u64, guards: &Choice| {
             let config = RoutesConfig { hops, placement: placement.to_owned(), ..RoutesConfig::default() };
             Routes::new(config, &network.document, count as usize, guards.clone(), Time::ZERO)
@@ -58,12 +61,16 @@ impl Paths {
             let route = routes.choose(Time::ZERO, request, &mut rng).expect("there are relays enough");
             route.path.relays().to_vec()
         };
+        // No guard of the sender is an exit of it.
+        let middles = Choice { in_use: Vec::new(), ..guards.clone() };
+        let exit = match keeps_exit {
+            true => draw_path(&mut new(1, "random", 0, &middles), &[]),
+            false => Vec::new(),
+        };
         let fixed = match overlay.mode {
             Mode::PerPacket => Vec::new(),
             Mode::Circuit => vec![draw_path(&mut routes, &[])],
             Mode::TwoLegs => {
-                let middles = Choice { in_use: Vec::new(), ..guards.clone() };
-                let exit = draw_path(&mut new(1, "random", 0, &middles), &[]);
                 let first = draw_path(&mut routes, &exit);
                 let second = draw_path(&mut routes, &[&exit[..], &first[..]].concat());
                 vec![[&first[..], &exit[..]].concat(), [&second[..], &exit[..]].concat()]
@@ -73,6 +80,7 @@ impl Paths {
             guards,
             fixed,
             routes,
+            exit,
             far,
             rng,
             learns: overlay.placement != "random" && overlay.mode == Mode::PerPacket,
@@ -106,9 +114,10 @@ impl Paths {
             self.path.extend_from_slice(&self.fixed[leg]);
             return (&self.path, None);
         }
-        let request = Request { half: Half::FromUser, elsewhere: &[], far: 0 };
+        let request = Request { half: Half::FromUser, elsewhere: &self.exit, far: 0 };
         let route = self.routes.choose(now, request, &mut self.rng).expect("there are relays enough");
         self.path.extend_from_slice(route.path.relays());
+        self.path.extend_from_slice(&self.exit);
         if let Some(far) = &mut self.far {
             let request = Request { half: Half::ToUser, ..request };
             let behind = far.choose(now, request, &mut self.rng).expect("there are relays enough");

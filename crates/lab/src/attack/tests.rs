@@ -1,5 +1,5 @@
 use super::*;
-use anabranch_scenario::onion::{Cover, Mode};
+use anabranch_scenario::onion::{Cover, Exit, Mode};
 
 fn scenario(change: impl Fn(&mut OnionScenario)) -> OnionScenario {
     let mut scenario = OnionScenario::standard();
@@ -63,6 +63,18 @@ fn a_circuit_is_linked_where_both_of_its_ends_are_bad() {
     legs.repetitions = 3;
     let twice = found(&legs, &[0.2]);
     assert!(twice[0].linked > seen[0].linked, "{:?}", twice[0]);
+}
+
+/// Who draws the last relay once has to be unlucky at both ends, and then is linked: (1 − (1 − p)²) p.
+#[test]
+fn an_exit_that_stays_for_a_session_is_drawn_once() {
+    let mut session = scenario(|s| (s.overlay.guards, s.overlay.exit) = (2, Exit::PerSession));
+    session.repetitions = 3;
+    let seen = &found(&session, &[0.2])[0];
+    let expected = (1.0 - 0.8f64 * 0.8) * 0.2;
+    // Of 1 200 flows, within 3 σ, and the exposed are as many as without.
+    assert!((seen.linked - expected).abs() < 3.0 * (expected * (1.0 - expected) / 1_200.0).sqrt(), "{seen:?}");
+    assert!((seen.exposed - seen.exposed_expected).abs() < 3.0 * seen.exposed_sigma, "{seen:?}");
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub fn run(scenario: &OnionScenario, progress: &Progress) -> Result<Option<Vec<W
         scenario.adversary.probes = 0;
         let standard = OnionScenario::standard().overlay;
         (scenario.overlay.mode, scenario.overlay.cover) = (standard.mode, standard.cover);
+        scenario.overlay.exit = standard.exit;
         (scenario.overlay.far_hops, scenario.overlay.far_guards) = (0, 0);
         scenario.overlay.mix_delay = Duration::ZERO;
         change(&mut scenario);

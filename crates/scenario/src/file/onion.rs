@@ -9,8 +9,8 @@ use super::error::Problem;
 use super::shape::{Optional, OrStandard, Section, keys, said, some};
 use super::values::{BitRate, Millis, Number, Seconds, Seed, Share, Whole, Word, Words};
 use crate::onion::{
-    Adversary, Cover, LONGEST_RUN_S, MOST_RELAYS, MOST_REPETITIONS, MOST_SENDERS, Mode, OnionConfig, OnionScenario,
-    Senders,
+    Adversary, Cover, Exit, LONGEST_RUN_S, MOST_RELAYS, MOST_REPETITIONS, MOST_SENDERS, Mode, OnionConfig,
+    OnionScenario, Senders,
 };
 
 /// From a tenth of a second on.
@@ -43,6 +43,7 @@ keys! {
         far_hops: Optional<Whole<0, { MOST_HOPS as u64 }>>,
         mode: Optional<Word<Mode>>,
         guards: Optional<Whole<0, { MOST_GUARDS as u64 }>>,
+        exit: Optional<Word<Exit>>,
         far_guards: Optional<Whole<0, { MOST_GUARDS as u64 }>>,
         placement: Optional<String>,
         cover: Optional<Word<Cover>>,
@@ -80,6 +81,11 @@ keys! {
 impl Words for Mode {
     const WORDS: &'static [(&'static str, Mode)] =
         &[("per-packet", Mode::PerPacket), ("circuit", Mode::Circuit), ("two-legs", Mode::TwoLegs)];
+}
+
+impl Words for Exit {
+    const WORDS: &'static [(&'static str, Exit)] =
+        &[("per-packet", Exit::PerPacket), ("per-session", Exit::PerSession)];
 }
 
 impl Words for Cover {
@@ -138,6 +144,7 @@ impl Section<OnionKeys> {
             far_hops: self.far_hops.or_standard(standard.far_hops),
             mode: self.mode.or_standard(standard.mode),
             guards: self.guards.or_standard(standard.guards),
+            exit: self.exit.or_standard(standard.exit),
             far_guards: self.far_guards.or_standard(standard.far_guards),
             placement: self.placement.or_standard(standard.placement),
             cover: self.cover.or_standard(standard.cover),
@@ -160,6 +167,13 @@ impl Section<OnionKeys> {
             return Err(
                 far.wrong("there are no relays that the receiver chooses; expected 0, or far_hops of 1 or more")
             );
+        }
+        let has_exit = config.mode == Mode::PerPacket && config.far_hops == 0;
+        if let (Some(exit), true) = (&self.exit, config.exit == Exit::PerSession && !has_exit) {
+            return Err(exit.wrong(
+                "a circuit keeps its last relay anyway, and behind far_hops there is none of the sender's; expected \
+                 \"per-packet\", or another path for each packet and no far_hops",
+            ));
         }
         if let (Some(guards), true) = (&self.guards, config.mode == Mode::TwoLegs && config.guards < 2) {
             return Err(guards.wrong("each of two legs begins at a guard of its own; expected 2 or more"));
@@ -193,6 +207,7 @@ impl From<&OnionScenario> for File {
                 far_hops: some(overlay.far_hops),
                 mode: some(overlay.mode),
                 guards: some(overlay.guards),
+                exit: some(overlay.exit),
                 far_guards: some(overlay.far_guards),
                 placement: some(overlay.placement.clone()),
                 cover: some(overlay.cover),
@@ -256,6 +271,13 @@ mod tests {
             ("[onion]\nfar_guards = 1\n[adversary]\n", "onion.far_guards", "far_hops"),
             ("[onion]\nplacement = \"tomografy\"\n[adversary]\n", "onion.placement", "tomography"),
             ("[onion]\nplacement = \"perfect\"\n[adversary]\n", "onion.placement", "only a simulation"),
+            ("[onion]\nexit = \"per-sesion\"\n[adversary]\n", "onion.exit", "did you mean \"per-session\""),
+            (
+                "[onion]\nexit = \"per-session\"\nmode = \"circuit\"\n[adversary]\n",
+                "onion.exit",
+                "keeps its last relay",
+            ),
+            ("[onion]\nexit = \"per-session\"\nfar_hops = 2\n[adversary]\n", "onion.exit", "far_hops"),
             ("[onion]\nload = 1\n[adversary]\n", "onion.load", "less than 1"),
             ("[run]\nseconds = 5\n[onion]\n[adversary]\n", "run.seconds", "10 bins"),
             ("[onion]\n[adversary]\nshares = 1\n", "adversary.shares", "share"),
