@@ -230,6 +230,7 @@ pub fn rows(overview: &Overview) -> Vec<Row> {
         gauge("uptime_seconds", "Since it began", overview.uptime_s),
         gauge("epoch", "The epoch whose list of relays it has, 0 for none", epoch as f64),
         gauge("relays", "Relays in that list", relays as f64),
+        gauge("guards", "Guards that its user has, by its settings", overview.settings.guards as f64),
         gauge("answering_guards", "Guards that are in use and answer", answering as f64),
         counter("sent_packets", "Packets that left", traffic.sent),
         counter("received_packets", "Packets that came by a block", traffic.received),

@@ -13,6 +13,7 @@ mod proxy;
 mod receive;
 mod relay;
 mod send;
+mod status;
 
 use clap::Subcommand;
 
@@ -43,6 +44,8 @@ enum Verb {
     Relay(relay::Args),
     /// Send a file to a key, and be seen by nobody
     Send(send::Args),
+    /// Say how a running authority, relay or proxy goes
+    Status(status::Args),
 }
 
 /// Does what is asked.
@@ -56,5 +59,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Verb::Receive(args) => receive::run(args),
         Verb::Relay(args) => relay::run(args),
         Verb::Send(args) => send::run(args),
+        Verb::Status(args) => status::run(args),
     }
 }

@@ -30,6 +30,9 @@ const SEEN: &str = "seen.json";
 /// The guards.
 const GUARDS: &str = "guards.json";
 
+/// The longest mean delay at a relay: a packet's header can ask for eight times that, which one in 3000 would exceed.
+const LONGEST_DELAY_MS: u64 = 1000;
+
 /// How often figures are told.
 const PERIOD: Duration = Duration::SECOND;
 
@@ -72,6 +75,14 @@ pub struct Args {
     /// a day; programs get 1.1 kB of each at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_COVER as i64))]
     cover: Option<u32>,
+    /// Send N packets a second in the mean to yourself, at exponential distances, whatever programs say. They hide less
+    /// than --cover does, and find relays that drop
+    #[arg(long, value_name = "N", conflicts_with = "cover")]
+    loops: Option<f64>,
+    /// Ask each relay to keep each packet for an exponential time, of MS milliseconds in the mean: each packet draws its
+    /// own. There and back it is five times that, and more than 100 make a download slow
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=LONGEST_DELAY_MS))]
+    delay: Option<u64>,
     /// Serve a page for you at ADDR: what the overlay hides of you and what not, traffic, guards, relays [default without
     /// ADDR: the first free port from 127.0.0.1:8080 on]. Who can reach it sees your guards and how much you send
     #[arg(long, value_name = "ADDR", num_args = 0..=1)]
@@ -108,11 +119,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         placement_back: args.placement.clone(),
         packets_per_key: network.packets_per_key,
         secrecy: Secrecy::Sealed,
-        mixing: None,
+        mixing: args.delay.map(Duration::from_millis),
     };
     user.check().map_err(|why| Failure::new(format!("--placement {}: {why}", args.placement)))?;
-    let cover = args.cover.map_or(Cover::Off, Cover::ConstantRate);
-    user.check_cover(cover).map_err(|why| Failure::new(format!("--cover: {why}")))?;
+    let (option, cover) = match (args.cover, args.loops) {
+        (Some(per_s), _) => ("--cover", Cover::ConstantRate(per_s)),
+        (None, Some(per_s)) => ("--loops", Cover::Loops(per_s)),
+        (None, None) => ("--cover", Cover::Off),
+    };
+    user.check_cover(cover).map_err(|why| Failure::new(format!("{option}: {why}")))?;
     if !args.socks.ip().is_loopback() {
         eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
     }

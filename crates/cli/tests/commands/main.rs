@@ -3,7 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod licences;
 mod onion_attack;
+mod onion_options;
 mod policies;
 mod reproduce;
 mod run;

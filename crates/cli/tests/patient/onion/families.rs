@@ -10,14 +10,15 @@ const NEAR_EXIT: usize = 7;
 
 #[test]
 fn no_packet_passes_two_relays_of_one_family() {
-    let family = |number: u8, folder: &Path| {
+    let start = |part: Part, folder: &Path, arguments: &[&str]| {
+        let Part::Relay(number) = part else { return Process::start(arguments) };
         let file = folder.join(FAMILIES[usize::from(number)]).display().to_string();
         let made = Command::new(BINARY).args(["onion", "family", &file]).output().expect("it runs");
         assert_eq!((made.status.code(), made.stdout.len()), (Some(0), 65), "a public key and a line's end");
         let notes = folder.join(format!("notes-{number}")).display().to_string();
-        vec!["--family".to_owned(), file, "--observe".to_owned(), notes]
+        Process::start(&[arguments, &["--family", &file, "--observe", &notes]].concat())
     };
-    let overlay = Overlay::start_with(40, 8, None, family, |path| (path == "/file").then(|| pattern(2_000_000)));
+    let overlay = Overlay::start_with(40, 8, None, start, |path| (path == "/file").then(|| pattern(2_000_000)));
     assert_eq!(overlay.fetch("/file", |_| {}).bytes, pattern(2_000_000));
     let Overlay { relays, folder, .. } = overlay;
     let addresses: Vec<SocketAddr> = relays.iter().map(|relay| relay.address).collect();

@@ -126,6 +126,14 @@ struct Overlay {
     _authorities: Vec<Process>,
 }
 
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The relay of this number.
+    Relay(u8),
+    Proxy,
+}
+
 /// The relay that is the exit.
 const EXIT: usize = 0;
 
@@ -138,15 +146,15 @@ impl Overlay {
         epoch_s: Option<u64>,
         site: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static,
     ) -> Overlay {
-        Overlay::start_with(hosts, relays, epoch_s, |_, _| Vec::new(), site)
+        Overlay::start_with(hosts, relays, epoch_s, |_, _, arguments| Process::start(arguments), site)
     }
 
-    /// The same; `more` gives each relay's further arguments, by its number and the overlay's folder.
+    /// The same; `start` starts each relay and the proxy, by what it is, the overlay's folder and its arguments.
     fn start_with(
         hosts: u8,
         relays: u8,
         epoch_s: Option<u64>,
-        more: impl Fn(u8, &Path) -> Vec<String>,
+        start: impl Fn(Part, &Path, &[&str]) -> Process,
         site: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static,
     ) -> Overlay {
         let folder = tempfile::tempdir().expect("a folder");
@@ -180,14 +188,13 @@ impl Overlay {
             if usize::from(number) == EXIT {
                 arguments.extend(["--allow", &allow, "--allow", "127.0.0.1:*/udp"]);
             }
-            let more = more(number, folder.path());
-            arguments.extend(more.iter().map(String::as_str));
-            let process = Process::start(&arguments);
+            let process = start(Part::Relay(number), folder.path(), &arguments);
             RelayProcess { process, address, identity: SecretKey::from_seed(&seed).public() }
         };
         let all: Vec<RelayProcess> = (0..relays).map(relay).collect();
         let arguments = ["onion", "proxy", "--json", "--network", &shown, "--state", &state("proxy")];
-        let proxy = Process::start(&[&arguments[..], &["--socks", "127.0.0.1:0"]].concat());
+        let arguments = [&arguments[..], &["--socks", "127.0.0.1:0"]].concat();
+        let proxy = start(Part::Proxy, folder.path(), &arguments);
         let socks = proxy.line_where(|line| line.contains("SOCKS5 at "));
         let socks = socks.rsplit(' ').next().expect("an address").to_owned();
         proxy.line_where(|line| line.contains(&format!("{relays} relays")));

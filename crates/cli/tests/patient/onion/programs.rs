@@ -117,3 +117,76 @@ fn p14_no_address_and_no_target_is_printed() {
         }
     }
 }
+
+/// A name that the exit alone can resolve, and where it leads.
+const NAME: &str = "known-to-the-exit-alone.test";
+
+/// The exit has hosts of its own, which nobody else on the machine sees: whoever resolves the name elsewhere finds nothing.
+#[test]
+fn p11_names_are_resolved_at_the_exit_and_nowhere_else() {
+    let hides = ["--user", "--map-root-user", "--mount", "sh", "-c"];
+    let may = Command::new("unshare").args(hides).arg("mount --bind /dev/null /etc/hosts").output();
+    if !may.is_ok_and(|done| done.status.success()) {
+        println!("skipped: this machine gives no namespaces of mounts");
+        return;
+    }
+    let start = |part: Part, folder: &Path, arguments: &[&str]| {
+        if part != Part::Relay(EXIT as u8) {
+            return Process::start(arguments);
+        }
+        let hosts = folder.join("hosts");
+        fs::write(&hosts, format!("127.0.0.1 {NAME}\n")).expect("a file");
+        let words = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        Process::of(Command::new("unshare").args(hides).arg(words).arg(&hosts).arg(BINARY).args(arguments))
+    };
+    let overlay = Overlay::start_with(70, 6, None, start, |path| (path == "/page").then(|| b"from there".to_vec()));
+    overlay.fetch("/page", |_| {});
+    let port = overlay.site.port();
+    let elsewhere = std::net::ToSocketAddrs::to_socket_addrs(&(NAME, port)).map(|all| all.count());
+    assert!(elsewhere.is_err(), "the name leads somewhere without the exit's hosts: {elsewhere:?}");
+    let mut stream = TcpStream::connect(&overlay.socks).expect("the proxy");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.write_all(&[5, 1, 0]).expect("it takes it");
+    stream.read_exact(&mut [0; 2]).expect("a method");
+    let request = [&[5, 1, 0, 3, NAME.len() as u8], NAME.as_bytes(), &port.to_be_bytes()].concat();
+    stream.write_all(&request).expect("it takes it");
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).expect("a reply");
+    assert_eq!(reply[1], 0, "the exit has resolved it");
+    stream.write_all(b"GET /page HTTP/1.1\r\nConnection: close\r\n\r\n").expect("it takes it");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    assert!(answer.ends_with(b"from there"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[test]
+fn loops_come_back_and_delays_are_waited_for_and_the_proxy_tells_of_both() {
+    let metrics = TcpListener::bind("127.0.0.1:0").and_then(|at| at.local_addr()).expect("loopback").to_string();
+    let start = |part: Part, _: &Path, arguments: &[&str]| match part {
+        Part::Relay(_) => Process::start(arguments),
+        Part::Proxy => {
+            let more = ["--delay", "50", "--loops", "20", "--metrics", &metrics];
+            Process::start(&[arguments, &more].concat())
+        }
+    };
+    let overlay = Overlay::start_with(90, 6, None, start, |path| (path == "/page").then(|| b"page".to_vec()));
+    overlay.fetch("/page", |_| {});
+    let begun = Instant::now();
+    overlay.fetch("/page", |_| {});
+    // A stream is opened and a page is asked for: there and back, each over two relays that wait, or three.
+    assert!(begun.elapsed() > Duration::from_millis(50), "{:?}", begun.elapsed());
+    thread::sleep(Duration::from_secs(3));
+    let said = Command::new(BINARY).args(["onion", "status", "--json", &metrics]).output().expect("it runs");
+    let told: serde_json::Value = serde_json::from_slice(&said.stdout).expect("an object");
+    assert!(told["of"] == "proxy" && told["figures"]["guards"] == 2 && told["figures"]["relays"] == 6, "{told}");
+    assert!(told["figures"]["opened_connections"].as_u64().is_some_and(|opened| opened >= 2), "{told}");
+    assert_eq!(told["if_somebody_runs"].as_array().map(Vec::len), Some(4), "{told}");
+    let words = Command::new(BINARY).args(["onion", "status", &metrics]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&words.stdout).contains("10.00 % of the relays"), "{words:?}");
+    let Overlay { proxy, .. } = overlay;
+    let done = proxy.end();
+    let count = |name: &str| done[name].as_u64().expect("a count");
+    assert!(count("loops_sent") > 30 && count("loops_received") > count("loops_sent") / 2, "{done}");
+    let gone = Command::new(BINARY).args(["onion", "status", &metrics]).output().expect("it runs");
+    assert_eq!(gone.status.code(), Some(2), "nobody is there any more: {gone:?}");
+}
