@@ -115,6 +115,21 @@ pub struct Choice {
     pub changed: bool,
 }
 
+impl Choice {
+    /// Those of `relays` that a session of this user may end at: no guard of its, and none of a guard's family or
+    /// network while there are others. Who runs a guard sees when its user sends, by whatever guard a packet went;
+    /// and with a single guard no path has both.
+    pub fn ends(&self, document: &Document, relays: impl IntoIterator<Item = RelayIndex>) -> Vec<RelayIndex> {
+        let guards: Vec<&Member> = self.reserved.iter().filter_map(|guard| document.member(*guard)).collect();
+        let is_apart = |relay: &RelayIndex| {
+            document.member(*relay).is_some_and(|member| guards.iter().all(|guard| !guard.is_near(member)))
+        };
+        let free = relays.into_iter().filter(|relay| !self.reserved.contains(relay));
+        let (apart, near): (Vec<RelayIndex>, Vec<RelayIndex>) = free.partition(is_apart);
+        if apart.is_empty() { near } else { apart }
+    }
+}
+
 impl Guards {
     /// `count` guards, going on from what was written down.
     ///
@@ -218,12 +233,9 @@ impl Guards {
         let kept: Vec<&Member> = self.listed(document).filter_map(|(relay, _)| document.member(relay)).collect();
         let is_free = |member: &Member| {
             member.guard
-                && kept.iter().all(|other| {
-                    let family = member.family();
-                    other.descriptor.identity != member.descriptor.identity
-                        && other.network() != member.network()
-                        && (family.is_none() || other.family() != family)
-                })
+                && kept
+                    .iter()
+                    .all(|other| other.descriptor.identity != member.descriptor.identity && !other.is_near(member))
         };
         let free: Vec<&Member> = document.members.iter().filter(|member| is_free(member)).collect();
         // Exits are scarce: one that is a user's guard is no exit of that user.
@@ -250,7 +262,7 @@ impl Guards {
 mod tests {
     use super::*;
     use crate::directory::testing::document;
-    use crate::directory::{ExitPolicy, ExitRule, Protocol};
+    use crate::directory::{ExitPolicy, ExitRule, Family, Protocol};
 
     const WALL: UnixTime = UnixTime(1_000 * DAY);
 
@@ -380,6 +392,52 @@ mod tests {
                 .in_use
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn a_session_ends_at_no_guard_and_at_none_of_a_guards_family_while_there_are_others() {
+        let mut document = document(1, 6);
+        let family = crate::directory::testing::key(900);
+        for place in [0, 1, 2] {
+            let member = &mut document.members[place];
+            member.descriptor.family = Some(Family::admit(&family, &member.descriptor.identity));
+        }
+        // Relay 3 is in the network of relay 4.
+        document.members[3].descriptor.address = ([10, 0, 9, 1], 9).into();
+        document.members[4].descriptor.address = ([10, 0, 9, 2], 9).into();
+        let choice = |reserved: &[u16]| Choice {
+            in_use: Vec::new(),
+            reserved: reserved.iter().copied().map(RelayIndex).collect(),
+            changed: false,
+        };
+        let ends = |reserved: &[u16], of: &[u16]| -> Vec<u16> {
+            let relays = of.iter().copied().map(RelayIndex);
+            choice(reserved).ends(&document, relays).iter().map(|relay| relay.0).collect()
+        };
+        let all = [0, 1, 2, 3, 4, 5];
+        assert_eq!(ends(&[], &all), all);
+        assert_eq!(ends(&[0], &all), [3, 4, 5]);
+        assert_eq!(ends(&[0, 4], &all), [5]);
+        assert_eq!(ends(&[0, 4], &[0, 1, 3]), [1, 3], "a session is better than none");
+        assert_eq!(ends(&[0], &[0]), [], "a guard is no exit of its user");
+    }
+
+    #[test]
+    fn no_two_guards_are_of_one_family() {
+        let mut document = document(1, 12);
+        for (place, member) in document.members.iter_mut().enumerate() {
+            let family = crate::directory::testing::key(900 + place as u16 % 3);
+            member.descriptor.family = Some(Family::admit(&family, &member.descriptor.identity));
+        }
+        for seed in 0..50 {
+            let mut rng = Rng::stream(seed, "g");
+            let choice = Guards::new(3, GuardState::default()).choose(&document, at(0.0), WALL, &mut rng);
+            let families: std::collections::BTreeSet<u16> = choice.in_use.iter().map(|relay| relay.0 % 3).collect();
+            assert_eq!((choice.in_use.len(), families.len()), (3, 3));
+            // Of three families there is no fourth guard.
+            let four = Guards::new(4, GuardState::default()).choose(&document, at(0.0), WALL, &mut rng);
+            assert_eq!(four.in_use.len(), 3);
+        }
     }
 
     /// With a share p of bad relays, 1 − (1 − p)^g of the users have a bad guard: within 3 σ.

@@ -10,7 +10,7 @@ use crate::courier::Courier;
 use crate::load::LoadSender;
 use crate::machine::{Arrival, Departure, Machine, Out};
 use crate::relay_node::{Handling, RelayNode};
-use crate::transfer::{FileDone, FileJob, FileResult, FileSender, Receiver, Reply};
+use crate::transfer::{FileDone, FileJob, FileSender, Receiver, Reply};
 use crate::wire::{OwnedDatagram, Type};
 
 /// Datagrams of its own that a peer sends in one call, so that a burst neither fills a socket's
@@ -215,14 +215,13 @@ impl Machine for Peer {
     }
 
     fn on_done(&mut self, now: Time, done: FileDone, out: &mut impl Out<Peer>) {
-        match (&done.result, &mut self.receiver, &mut self.sender) {
-            (FileResult::Read(..), _, Some(Sender::File(sender))) => {
+        if done.result.is_of_sender() {
+            if let Some(Sender::File(sender)) = &mut self.sender {
                 sender.on_done(now, done);
                 self.pump(now, out);
             }
-            (FileResult::Read(..), ..) => {}
-            (_, Some(receiver), _) => receiver.on_done(done),
-            _ => {}
+        } else if let Some(receiver) = &mut self.receiver {
+            receiver.on_done(done);
         }
         self.hand_out(out);
     }

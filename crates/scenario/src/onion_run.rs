@@ -135,6 +135,8 @@ pub struct OnionRelays {
     pub limit: Option<Rate>,
     /// How it holds to that.
     pub limit_model: LimitKind,
+    /// Relays of each family, of which a path has one; with 1 there are no families.
+    pub per_family: u64,
     /// The share of them that drop all that they should forward.
     pub droppers: f64,
     /// The share of them that take whatever comes, without the limit of the others: they attract.
@@ -190,6 +192,7 @@ impl OnionRunScenario {
             relays: OnionRelays {
                 limit: Some(Rate::from_bytes_per_sec(400_000)),
                 limit_model: LimitKind::Window,
+                per_family: 1,
                 droppers: 0.0,
                 greedy: 0.0,
                 kill_share: 0.0,

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anabranch_net::clock::Clock;
 use anabranch_net::onion::authority::AuthorityNode;
 use anabranch_net::onion::state::StateError;
-use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, PublicKey, SecretKey, WallClock};
+use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, SecretKey, WallClock};
 use tokio::net::TcpListener;
 
 use super::metrics::{AuthorityFigures, Metrics};
-use super::network::{self, StateArg};
+use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
@@ -40,11 +40,6 @@ pub struct Args {
     /// Serve figures for Prometheus at ADDR; they hold no address
     #[arg(long, value_name = "ADDR", requires = "network")]
     metrics: Option<SocketAddr>,
-}
-
-/// All digits of a key, as the network's file has them.
-fn digits(key: &PublicKey) -> String {
-    key.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Runs until it is interrupted.

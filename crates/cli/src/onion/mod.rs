@@ -3,6 +3,7 @@
 mod attack;
 mod authority;
 mod demo;
+mod family;
 mod figures;
 mod hidden;
 mod metrics;
@@ -32,6 +33,8 @@ enum Verb {
     Authority(authority::Args),
     /// Run a whole overlay on this machine, fetch through it, and measure
     Demo(demo::Args),
+    /// Make the key by which the relays of one operator say that they are
+    Family(family::Args),
     /// Serve programs by SOCKS5: their connections leave the overlay at an exit
     Proxy(proxy::Args),
     /// Take files under a key, and be seen by nobody
@@ -48,6 +51,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Verb::Attack(args) => attack::run(args),
         Verb::Authority(args) => authority::run(args),
         Verb::Demo(args) => demo::run(args),
+        Verb::Family(args) => family::run(args),
         Verb::Proxy(args) => proxy::run(args),
         Verb::Receive(args) => receive::run(args),
         Verb::Relay(args) => relay::run(args),

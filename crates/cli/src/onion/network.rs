@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_net::onion::network_file::{self, NetworkFile};
 use anabranch_net::onion::state::StateFolder;
+use anabranch_onion::directory::PublicKey;
 
 use crate::failure::Failure;
 
@@ -29,6 +30,11 @@ pub fn read(path: &Path) -> Result<NetworkFile, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|why| Failure::new(format!("cannot read the network's file {}: {why}", path.display())))?;
     network_file::parse(&text).map_err(|error| Failure::new(format!("{}, {error}", path.display())))
+}
+
+/// All digits of a key, as the network's file has them.
+pub fn digits(key: &PublicKey) -> String {
+    key.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The folder for what must outlive a restart.

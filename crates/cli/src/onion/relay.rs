@@ -20,6 +20,7 @@ use anabranch_onion::relay::DropReason;
 use anabranch_onion::session::{Entropy, Secrecy, ServiceSecret};
 use serde::Serialize;
 
+use super::family;
 use super::metrics::{Metrics, RelayFigures};
 use super::network::{NetworkArg, StateArg};
 use super::observe::{self, Observer};
@@ -62,6 +63,10 @@ pub struct Args {
     /// The most that it takes, such as "4 MB/s" or "32 Mbit/s"
     #[arg(long, value_name = "RATE", value_parser = network::limit, default_value = "100 Mbit/s")]
     limit: Rate,
+    /// Say that this relay is of the family whose key is in FILE, as all relays of one operator are: no path has two of
+    /// them. `anabranch onion family FILE` makes it
+    #[arg(long, value_name = "FILE")]
+    family: Option<PathBuf>,
     /// Connect to this on behalf of users: HOST:PORTS, as in *:443, example.org:443 or 192.0.2.0/24:1-1024, or
     /// HOST:PORTS/udp, which allows UDP and nothing of TCP; may be repeated
     #[arg(long, value_name = "RULE")]
@@ -115,6 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.observe.is_some() {
         observe::check(&network, reached)?;
     }
+    let family = args.family.as_deref().map(family::read).transpose()?;
     let folder = args.state.open("onion-relay")?;
     let identity = SecretKey::from_seed(&folder.seed("key")?);
     let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
@@ -133,11 +139,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let sessions = SessionService::<Real>::new(label, secret, Secrecy::Sealed, Entropy(setup::secret()));
     let offered = WithMailboxes::new(Mailboxes::new(identity.public(), 0), sessions);
     let keep_in = folder.clone();
+    let of_family = family.as_ref().map(|key| format!(", of the family {}", key.public())).unwrap_or_default();
     let settings = RelaySettings {
         network,
         identity,
         address,
         limit: args.limit,
+        family,
         exit,
         service,
         remembered,
@@ -145,7 +153,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut relay = OnionRelay::start(settings, socket, offered)?;
     let mut edge = ExitEdge::start(policy, relay.runtime().waker())?;
-    network::say(args.json, &format!("relay at {address}, up to {}", args.limit));
+    network::say(args.json, &format!("relay at {address}, up to {}{of_family}", args.limit));
     let (metrics, mut is_listed) = (Metrics::default(), false);
     metrics.renew(figures(&relay, &edge, is_listed).rows());
     if let Some(address) = args.metrics {

@@ -119,6 +119,7 @@ fn run_of(scenario: &OnionScenario, seed: u64) -> OnionRun {
     OnionRun {
         relays: relays as u16,
         limit: Some((LimitKind::Queue { longest: LONGEST_QUEUE }, spare)),
+        per_family: 1,
         users: 1,
         settings: UserSettings {
             guards: overlay.guards as usize,

@@ -18,7 +18,7 @@ use anabranch_control::units::Rate;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::Cryptography;
 use anabranch_onion::directory::{
-    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Member, SecretKey, UnixTime,
+    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Family, Member, PublicKey, SecretKey, UnixTime,
 };
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::node::{
@@ -55,6 +55,8 @@ pub struct OnionRun {
     pub relays: u16,
     /// What each relay takes, and how it holds to that; none for no limit.
     pub limit: Option<(LimitKind, Rate)>,
+    /// Relays of each family, of which a path has one; with 1 there are no families.
+    pub per_family: u16,
     /// Users, each of whom downloads from an exit by turns.
     pub users: u32,
     /// How they choose.
@@ -134,7 +136,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         let relays = usize::from(run.relays);
         let pairs = Pairs::new(run.pairs.clone(), relays + run.users as usize, run.seed);
         let mut world = World::new(pairs, OnTheWire, observer, ());
-        let (document, made) = network::<C>(run.relays, run.seed);
+        let (document, made) = network::<C>(run.relays, run.per_family, run.seed);
         let document = Arc::new(document);
         let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
         let members = Members::new(EPOCH, addresses);
@@ -183,11 +185,11 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             let (settings, document) = (run.settings.clone(), Arc::clone(&document));
             let mut user = User::new(settings, document, GuardState::default(), Time::ZERO, wall, rng)?;
             user.set_cover(Time::ZERO, run.cover)?;
-            // A user's guards are no services of it.
+            // A user's guards are no services of it, nor what is of their families.
             let from = number as usize % at.len().max(1);
-            let mut turn = at[from..].iter().chain(&at[..from]);
-            let relay = turn.find(|relay| !user.choice().reserved.contains(relay));
-            let relay = *relay.expect("there are more services than a user has guards");
+            let turn = at[from..].iter().chain(&at[..from]).copied();
+            let relay = user.choice().ends(user.document(), turn).first().copied();
+            let relay = relay.expect("there are more services than a user has guards");
             let keys = services[usize::from(relay.0)].clone().expect("only relays with a service are asked for one");
             let destination = Destination { relay, label: EXIT, keys };
             let begins = Time::ZERO + Duration::SECOND + run.begin_within * u64::from(number) / u64::from(run.users);
@@ -323,8 +325,13 @@ fn shuffle(order: &mut [usize], rng: &mut Rng) {
     (1..order.len()).rev().for_each(|place| order.swap(place, rng.below(place + 1)));
 }
 
-/// The relays' document, and what each relay of it is, in its order.
-fn network<C: Cryptography>(relays: u16, seed: u64) -> (Document, Vec<Made<C>>) {
+/// The relays' document, and what each relay of it is, in its order. Nodes that follow each other are of one family.
+fn network<C: Cryptography>(relays: u16, per_family: u16, seed: u64) -> (Document, Vec<Made<C>>) {
+    let family_of = |node: u32, relay: &PublicKey| {
+        let family = (per_family > 1).then(|| u64::from(node) / u64::from(per_family))?;
+        let key = SecretKey::from_seed(&seed_of(&mut Rng::indexed(seed, "onion/family", family)));
+        Some(Family::admit(&key, relay))
+    };
     let mut all: Vec<(Member, Made<C>)> = (0..u32::from(relays))
         .map(|node| {
             let mut rng = Rng::indexed(seed, "onion/relay", u64::from(node));
@@ -338,7 +345,7 @@ fn network<C: Cryptography>(relays: u16, seed: u64) -> (Document, Vec<Made<C>>) 
                 address: address(node),
                 bytes_per_s: 1_000_000,
                 epoch_keys,
-                family: None,
+                family: family_of(node, &identity),
                 exit: ExitPolicy::default(),
                 service: None,
             };

@@ -156,6 +156,7 @@ impl From<&OnionRunScenario> for OnionRun {
         OnionRun {
             relays: onion.relays as u16,
             limit: relays.limit.map(|limit| (relays.limit_model, limit)),
+            per_family: relays.per_family as u16,
             users: users.count as u32,
             settings: UserSettings {
                 guards: onion.guards as usize,

@@ -12,6 +12,7 @@ fn run(relays: u16, users: u32, seed: u64) -> OnionRun {
     OnionRun {
         relays,
         limit: None,
+        per_family: 1,
         users,
         settings: UserSettings {
             guards: 2,
@@ -291,6 +292,39 @@ fn p05_at_a_constant_rate_nobody_sees_on_a_line_out_whether_there_is_something_t
     let ((little, few), (much, many)) = (line(1), line(1500));
     assert!(many > few + 200, "{few} and {many} cells");
     assert!(little.len() > 5000 && little == much, "what left differs");
+}
+
+/// Whose packets go from relay to relay, as pairs of nodes.
+#[derive(Default)]
+struct Neighbours(std::collections::BTreeMap<(u32, u32), u64>);
+
+impl<C: Cryptography> Observer<OnionNode<C>> for Neighbours {
+    fn on_sent(&mut self, _: Time, from: NodeId, to: NodeId, frame: &Frame) {
+        if frame.length() == 1400 {
+            *self.0.entry((from.0, to.0)).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn no_two_relays_of_one_family_are_neighbours_on_a_path() {
+    let neighbours = |per_family| {
+        let mut run = run(24, 4, 6);
+        run.per_family = per_family;
+        run.cover = Cover::Loops(20.0);
+        run.receive_only = 0.0;
+        let mut world = OnionWorld::<Transparent, _>::new(&run, Neighbours::default()).expect("settings");
+        world.step(at(20));
+        assert!(world.users().all(|user| user.downloaded.bytes == 500_000), "{per_family} of each family");
+        let among = world.observer().0.iter().filter(|((from, to), _)| *from < 24 && *to < 24);
+        let (near, all) = among.fold((0, 0), |(near, all), ((from, to), packets)| {
+            (near + if from / 4 == to / 4 { *packets } else { 0 }, all + packets)
+        });
+        (near, all)
+    };
+    let ((near, all), (near_without, _)) = (neighbours(4), neighbours(1));
+    assert!(all > 10_000 && near_without > 500, "{near_without} without families, of {all}");
+    assert_eq!(near, 0, "of {all}");
 }
 
 /// How long everything is that travels, and what relays do with what comes.

@@ -5,7 +5,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::machine::Machine;
-use anabranch_proto::transfer::{FileDone, FileJob, FileTask};
+use anabranch_proto::transfer::{FileDone, FileJob};
 use anabranch_sim::fabric::NodeId;
 
 use super::store::{MemorySource, MemoryStore};
@@ -57,7 +57,7 @@ impl Disks {
 
 impl<M: Machine<Job = FileJob, Done = FileDone>> Worker<M> for Disks {
     fn takes(&mut self, _: Time, _: NodeId, job: &FileJob) -> Duration {
-        let whose = usize::from(matches!(job.task, FileTask::Read(_)));
+        let whose = usize::from(job.task.is_of_sender());
         let Some(SlowDisk { access, rate, stalls, stall }) = self.slow[whose] else { return Duration::ZERO };
         let rng = &mut self.rngs[whose];
         let mut share = |most: Duration| Duration::from_secs_f64(most.as_secs_f64() * rng.uniform());

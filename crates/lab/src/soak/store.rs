@@ -77,6 +77,12 @@ impl Shelf {
         self.disk().arriving.len()
     }
 
+    /// The most bytes that are there of any file.
+    pub fn most_bytes(&self) -> u64 {
+        let disk = self.disk();
+        disk.arriving.values().chain(disk.kept.values()).map(|file| file.extents.bytes()).max().unwrap_or(0)
+    }
+
     /// The receiver was killed. What is known of each file that was arriving is a journal that may be
     /// older than the file: of its longest range the first half, and all others.
     pub fn crash(&self) {

@@ -49,6 +49,10 @@ const NAME: &str = "file";
 /// shortest time over the slowest upload that cases have.
 const ENDS_WITHIN: Duration = Duration::from_millis(20_000_000);
 
+/// One that still brings something new may take longer, for learners' least rate is a packet a second, and half of
+/// the packets may be lost: more of the file than ever is at the receiver at least once in this time.
+const GROWS_WITHIN: Duration = Duration::from_millis(600_000);
+
 /// Events in a simulated second. In a case each of ten relays forwards at most 300 kB/s, in
 /// datagrams of 100 bytes and more: 30 000 messages, of which each is an event or two.
 const EVENTS_PER_SECOND: u64 = 500_000;
@@ -86,6 +90,7 @@ impl Ending {
             | TransferError::Malformed(_)
             | TransferError::Store(_)
             | TransferError::WrongHash
+            | TransferError::Changed
             | TransferError::Stranger { .. }
             | TransferError::NobodysKey
             | TransferError::Socket { .. }
@@ -198,6 +203,8 @@ struct Transfer<'a, F: Fabric> {
     under_way: Duration,
     /// Blocks that the receiver has taken, and when there were more of them last.
     last_block: (u64, Time),
+    /// The most bytes of the file that the receiver has ever had, and since when.
+    most_bytes: (u64, Time),
     ended: Option<Time>,
     started: Time,
     counted: Counted,
@@ -250,6 +257,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             ending: None,
             under_way: Duration::ZERO,
             last_block: (0, Time::ZERO),
+            most_bytes: (0, Time::ZERO),
             ended: None,
             started: Time::ZERO,
             counted: Counted::default(),
@@ -334,8 +342,13 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
                 return Ok(false);
             }
             self.look_at_sender()?;
-            if self.world.now().since(self.case.calm) > ENDS_WITHIN {
-                let what = format!("{:?} after {ENDS_WITHIN} of calm: {:?}", self.file_sender(), self.case.controller);
+            let now = self.world.now();
+            if now.since(self.case.calm) > ENDS_WITHIN && now.since(self.most_bytes.1) > GROWS_WITHIN {
+                let what = format!(
+                    "{:?} after {ENDS_WITHIN} of calm, and nothing new for {GROWS_WITHIN}: {:?}",
+                    self.file_sender(),
+                    self.case.controller
+                );
                 return Err(Violation::new(Invariant::Ends, what));
             }
             monitor.on_second();
@@ -416,6 +429,10 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         {
             self.last_block = (blocks, self.world.now());
         }
+        let bytes = self.shelf.most_bytes();
+        if bytes > self.most_bytes.0 {
+            self.most_bytes = (bytes, self.world.now());
+        }
         if self.case.fetches_events {
             self.world.act(self.case.receiver(), |node, _, _| {
                 let receiver = node.peer_mut().and_then(Peer::receiver_mut);
@@ -469,9 +486,18 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         Ok(())
     }
 
-    /// A receiver says that it has failed only for what has happened.
+    /// A receiver says that it has failed only for what has happened, a sender that its file has changed.
     fn check_reason(&self, error: &TransferError) -> Result<(), Violation> {
-        let TransferError::Failed(reason) = error else { return Ok(()) };
+        let reason = match error {
+            TransferError::Failed(reason) => reason,
+            TransferError::Changed if self.case.source != SourceFault::Changed => {
+                return Err(Violation::new(
+                    Invariant::Whole,
+                    "a sender says that its file has changed, and it has not",
+                ));
+            }
+            _ => return Ok(()),
+        };
         let is_possible = match reason.as_str() {
             "no space left" => self.case.room < self.case.length,
             // It is told later than it has happened, and looked at every second.

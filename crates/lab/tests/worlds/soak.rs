@@ -40,12 +40,15 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     );
 }
 
-/// Bursts without end left relays no room for ACKs, and senders did not learn that all had come.
+/// In 5235 and 7540 bursts without end left relays no room for ACKs, and senders did not learn that all had come. In
+/// the others a learner stays at a packet a second: in 15529 the file is long, in 16183 it has changed.
 #[test]
-fn a_file_that_has_come_is_not_sent_for_ever() {
-    for seed in [5235, 7540] {
+fn seeds_that_broke_a_rule_once_break_none() {
+    for (seed, ending, published) in
+        [(5235, Ending::Whole, 1), (7540, Ending::Whole, 1), (15529, Ending::Whole, 1), (16183, Ending::Failed, 0)]
+    {
         let ran = transfer::run(&Case::draw(seed), &Progress::default()).expect("it is not interrupted");
-        assert_eq!((ran.violation, ran.ending, ran.published), (None, Some(Ending::Whole), 1), "{seed}");
+        assert_eq!((ran.violation, ran.ending, ran.published), (None, Some(ending), published), "{seed}");
     }
 }
 

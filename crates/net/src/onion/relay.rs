@@ -13,8 +13,8 @@ use anabranch_control::units::Rate;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::{Cryptography, Real};
 use anabranch_onion::directory::{
-    Descriptor, Document, EpochKey, ExitPolicy, PublicKey, Remembered, SecretKey, ServiceEntry, SignedDescriptor,
-    UnixTime,
+    Descriptor, Document, EpochKey, ExitPolicy, Family, PublicKey, Remembered, SecretKey, ServiceEntry,
+    SignedDescriptor, UnixTime,
 };
 use anabranch_onion::node::{Members, Observed, RelayNode, Service};
 use anabranch_onion::relay::{EpochKeys, Limits, Relay};
@@ -76,6 +76,8 @@ pub struct RelaySettings {
     pub address: SocketAddr,
     /// The most that it takes.
     pub limit: Rate,
+    /// The key of the family that it belongs to, if any.
+    pub family: Option<SecretKey>,
     /// Where it exits to.
     pub exit: ExitPolicy,
     /// The keys of its exit, if it has one.
@@ -125,7 +127,8 @@ where
     ///
     /// When the system does not let it run.
     pub fn start(settings: RelaySettings, socket: Socket, service: S) -> io::Result<OnionRelay<S>> {
-        let RelaySettings { network, identity, address, limit, exit, service: entry, remembered, keep } = settings;
+        let RelaySettings { network, identity, address, limit, family, exit, service: entry, remembered, keep } =
+            settings;
         // Nothing can be opened until a list says what this relay's place is.
         let nothing =
             EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
@@ -138,11 +141,13 @@ where
         runtime.add_gathering(socket, node)?;
         let (secrets, public) = (Secrets::default(), identity.public());
         let epoch_s = network.authorities.epoch_s;
+        let family = family.map(|key| Family::admit(&key, &public));
+        let said = Said { identity, address, limit, family, exit, service: entry };
         let waker = runtime.waker();
         let following = Following {
             remembered,
             from: Some(address.ip()),
-            describe: Some(describe(Said { identity, address, limit, exit, service: entry }, epoch_s, secrets.clone())),
+            describe: Some(describe(said, epoch_s, secrets.clone())),
             keep,
             wake: Box::new(move || waker.wake()),
             network,
@@ -232,13 +237,14 @@ struct Said {
     identity: SecretKey,
     address: SocketAddr,
     limit: Rate,
+    family: Option<Family>,
     exit: ExitPolicy,
     service: Option<ServiceEntry>,
 }
 
 /// What a relay says of itself at a time.
 fn describe(said: Said, epoch_s: u64, secrets: Secrets) -> Describe {
-    let Said { identity, address, limit, exit, service } = said;
+    let Said { identity, address, limit, family, exit, service } = said;
     let mut last: Option<SignedDescriptor> = None;
     Box::new(move |now: UnixTime| {
         let epoch = now.0 / epoch_s;
@@ -253,7 +259,7 @@ fn describe(said: Said, epoch_s: u64, secrets: Secrets) -> Describe {
             address,
             bytes_per_s: (limit.bits_per_sec() / 8).max(1),
             epoch_keys,
-            family: None,
+            family,
             exit: exit.clone(),
             service: service.clone(),
         };

@@ -339,11 +339,12 @@ impl UserEdge {
             return None;
         }
         // A guard of this user is no exit of it: it would know who it is and where to.
-        let reserved = &user.choice().reserved;
-        let exits: Vec<_> = document
-            .relays()
-            .filter(|(relay, _)| !reserved.contains(relay))
-            .filter_map(|(relay, member)| Some((relay, member.weight, may(relay)?)))
+        let leading = document.relays().map(|(relay, _)| relay).filter(|relay| may(*relay).is_some());
+        let exits: Vec<_> = user
+            .choice()
+            .ends(document, leading)
+            .into_iter()
+            .filter_map(|relay| Some((relay, document.member(relay)?.weight, may(relay)?)))
             .collect();
         let total: u64 = exits.iter().map(|(_, weight, _)| *weight).sum();
         let mut left = (Rng::stream(random_seed(), "exit").uniform() * total as f64) as u64;

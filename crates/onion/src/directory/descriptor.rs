@@ -286,6 +286,13 @@ impl SignedDescriptor {
         }
     }
 
+    /// Signed by `key` without a look at it, as a liar does.
+    #[cfg(test)]
+    pub(crate) fn unchecked(descriptor: Descriptor, key: &SecretKey) -> SignedDescriptor {
+        let signature = key.sign(Context::Descriptor, &descriptor.bytes());
+        SignedDescriptor { descriptor, signature }
+    }
+
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("a descriptor's parts can all be written")
@@ -350,6 +357,10 @@ mod tests {
         descriptor.family = Some(Family::admit(&family, &testing::key(2).public()));
         let refused = descriptor.check().unwrap_err();
         assert_eq!(refused, DescriptorError::Family { relay: descriptor.identity, family: family.public() });
+        // Nor with a family's certificate for another, which all can read in the list.
+        let claim = SignedDescriptor::unchecked(descriptor, &testing::key(1));
+        assert_eq!(claim.check(), Err(refused.clone()));
+        assert_eq!(SignedDescriptor::decode(&claim.encode()), Err(refused));
     }
 
     #[test]

@@ -55,6 +55,12 @@ impl Member {
     pub fn family(&self) -> Option<PublicKey> {
         self.descriptor.family.map(|family| family.key)
     }
+
+    /// Whether both are of one family or in one network: no path has both.
+    pub fn is_near(&self, other: &Member) -> bool {
+        let family = self.family();
+        self.network() == other.network() || (family.is_some() && other.family() == family)
+    }
 }
 
 /// All relays of an epoch.

@@ -138,6 +138,7 @@ fn low_median(mut values: Vec<u64>) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::descriptor::Family;
     use super::super::keys::SecretKey;
     use super::super::testing::{authorities, descriptor, document, key, sign};
     use super::super::vote::{Proof, Seen};
@@ -255,6 +256,32 @@ mod tests {
         }
         crowd.relays.sort();
         assert_eq!(numbers(&merged(&[crowd], &trust)), [4, 5, 6, 7, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn a_false_claim_to_a_family_excludes_nobody_but_who_makes_it() {
+        let (keys, trust) = authorities(3, 2);
+        let family = key(900);
+        let of_family = |number: u16| {
+            let mut descriptor = descriptor(number);
+            descriptor.family = Some(Family::admit(&family, &descriptor.identity));
+            descriptor
+        };
+        // Sixty-four relays, the oldest of all, claim the family of two others, with what it signed for one of these.
+        let claim = |number: u16| {
+            let mut descriptor = descriptor(number);
+            descriptor.family = of_family(1).family;
+            let relay = SignedDescriptor::unchecked(descriptor, &key(number));
+            Seen { relay, since: UnixTime(0) }
+        };
+        let honest = |number: u16| Seen { relay: of_family(number).sign(&key(number)).unwrap(), since: UnixTime(DAY) };
+        let mut relays: Vec<Seen> = (10..10 + MOST_PER_FAMILY as u16).map(claim).chain([1, 2].map(honest)).collect();
+        relays.sort();
+        // Even if all authorities had let them pass.
+        let votes: Vec<Vote> = keys.iter().map(|key| Vote { relays: relays.clone(), ..vote(key, &[]) }).collect();
+        let document = merged(&votes, &trust);
+        assert_eq!(numbers(&document), [1, 2]);
+        assert!(document.members.iter().all(|member| member.family() == Some(family.public())));
     }
 
     proptest! {

@@ -1,7 +1,8 @@
 //! The last step of every file that arrives, whatever carried it: only one that is whole and
-//! has the hash of its offer gets its place.
+//! has the hash of its offer gets its place. Its sender asks the same of its own file when the receiver
+//! has found another hash.
 
-use super::around::Store;
+use super::around::{Source, Store};
 use super::error::TransferError;
 use crate::message::Offer;
 use crate::seal::SessionId;
@@ -68,6 +69,22 @@ impl FileCheck {
         self.update(&part)
     }
 
+    /// The next bytes of the file that is sent: a step of them.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read.
+    pub fn update_from_source(&mut self, source: &mut dyn Source) -> Result<(), TransferError> {
+        let mut part = vec![0; self.next_part() as usize];
+        source.read(self.hashed, &mut part).map_err(TransferError::unreadable)?;
+        self.update(&part)
+    }
+
+    /// Whether all that is hashed has the hash of the offer.
+    pub fn has_its_hash(&self) -> bool {
+        self.hasher.finalize() == blake3::Hash::from_bytes(self.offer.hash)
+    }
+
     /// Puts the file of `session` in its place, and says its name there.
     ///
     /// # Errors
@@ -77,7 +94,7 @@ impl FileCheck {
         if self.left() > 0 {
             return Err(TransferError::Malformed("less than it has offered"));
         }
-        if self.hasher.finalize() != blake3::Hash::from_bytes(self.offer.hash) {
+        if !self.has_its_hash() {
             return Err(TransferError::WrongHash);
         }
         Ok(store.publish(session, &self.offer)?)

@@ -31,6 +31,8 @@ pub enum TransferError {
     Store(StoreError),
     /// What has arrived is not what was offered.
     WrongHash,
+    /// The file that is sent is no longer what was offered.
+    Changed,
     /// It was given up on this side.
     Cancelled,
     /// Nobody answers at the receiver's address.
@@ -104,6 +106,9 @@ impl fmt::Display for TransferError {
             TransferError::Store(error) => error.fmt(f),
             TransferError::WrongHash => {
                 f.write_str("the hash is wrong: the file has changed while it was sent, or was damaged")
+            }
+            TransferError::Changed => {
+                f.write_str("the file has changed since its transfer began; once it stays as it is, send it again")
             }
             TransferError::Cancelled => f.write_str("the transfer was given up"),
             TransferError::NobodyAnswers(to) => {

@@ -40,6 +40,15 @@ pub enum FileTask {
     Suspend(PartialId),
     /// Read this part of the file that is sent.
     Read(Range<u64>),
+    /// Hash the next part of the file that is sent.
+    CheckSource(FileCheck),
+}
+
+impl FileTask {
+    /// Whether it is about the file that is sent, not about one that arrives.
+    pub fn is_of_sender(&self) -> bool {
+        matches!(self, FileTask::Read(_) | FileTask::CheckSource(_))
+    }
 }
 
 /// A file that arrives.
@@ -79,6 +88,15 @@ pub enum FileResult {
     Suspended(Option<PartialId>),
     /// What was read from this offset on, or why not.
     Read(u64, Result<Vec<u8>, Arc<io::Error>>),
+    /// The file that is sent is hashed so far, or why not.
+    SourceChecked(Result<FileCheck, TransferError>),
+}
+
+impl FileResult {
+    /// Whether it is about the file that is sent, not about one that arrives.
+    pub fn is_of_sender(&self) -> bool {
+        matches!(self, FileResult::Read(..) | FileResult::SourceChecked(_))
+    }
 }
 
 impl FileJob {
@@ -111,6 +129,10 @@ impl FileJob {
                 let read = source.read(part.start, &mut bytes);
                 FileResult::Read(part.start, read.map(|()| bytes).map_err(Arc::new))
             }
+            FileTask::CheckSource(mut check) => {
+                let checked = check.update_from_source(source);
+                FileResult::SourceChecked(checked.map(|()| check))
+            }
         };
         FileDone { session, result }
     }
@@ -119,7 +141,7 @@ impl FileJob {
     pub fn bytes(&self) -> u64 {
         match &self.task {
             FileTask::Write(batch) => batch.bytes.len() as u64,
-            FileTask::Check(check) => check.next_part(),
+            FileTask::Check(check) | FileTask::CheckSource(check) => check.next_part(),
             FileTask::Read(part) => part.end - part.start,
             FileTask::Create(_) | FileTask::Publish(_) | FileTask::Discard | FileTask::Suspend(_) => 0,
         }

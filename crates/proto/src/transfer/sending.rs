@@ -11,6 +11,7 @@
 //! What the receiver says to have from before is not sent. One that was started again knows nothing
 //! of the session: after a while of silence the sender greets it anew, and goes on with what is there.
 
+mod anew;
 mod blocks;
 mod greeting;
 #[cfg(test)]
@@ -23,8 +24,10 @@ use std::net::SocketAddr;
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
 
+use self::anew::MOST_ANEW;
 use self::blocks::EARLY;
 use self::greeting::{CookieJar, RENEWAL};
+use super::check::FileCheck;
 use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
@@ -56,10 +59,6 @@ const MOST_PATHS: usize = 8;
 /// the file, which it may know before the last ACK is here. What it knows waits for half of the time between two
 /// questions on average, and each is one short packet over relays that have nothing else to pass on.
 const QUESTIONS_A_ROUND_TRIP: u64 = 8;
-
-/// How often all of a file is sent again because its hash was wrong with what the receiver had from before: what that
-/// had may be another's, once, and again after it was started again. Beyond, it is this file that has changed.
-const MOST_ANEW: u8 = 3;
 
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const GOODBYE_COPIES: u8 = 3;
@@ -121,6 +120,10 @@ pub struct FileSender {
     is_anew: bool,
     /// How often all may still be sent again, over all sessions.
     anew_left: u8,
+    /// Whether the file is still what was offered is being looked up.
+    is_rechecking: bool,
+    /// Its next part is to be hashed for it.
+    recheck: Option<FileCheck>,
     /// In the receiver's queue, if it waits there.
     place: Option<u32>,
     session: Option<Session>,
@@ -183,6 +186,8 @@ impl FileSender {
             resumed: 0,
             is_anew: false,
             anew_left: MOST_ANEW,
+            is_rechecking: false,
+            recheck: None,
             place: None,
             session: None,
             carried: Vec::new(),
@@ -273,13 +278,20 @@ impl FileSender {
     /// The next job, to be done elsewhere; [`FileSender::on_done`] gets the result.
     pub fn next_job(&mut self) -> Option<FileJob> {
         let session = self.session.as_ref()?.id();
-        let part = self.file.next_job()?;
-        Some(FileJob { session, task: FileTask::Read(part) })
+        let task = match self.recheck.take() {
+            Some(check) => FileTask::CheckSource(check),
+            None => FileTask::Read(self.file.next_job()?),
+        };
+        Some(FileJob { session, task })
     }
 
     /// A part of the file was read, or could not be.
     pub fn on_done(&mut self, now: Time, done: FileDone) {
-        let FileResult::Read(offset, bytes) = done.result else { return };
+        let (offset, bytes) = match done.result {
+            FileResult::Read(offset, bytes) => (offset, bytes),
+            FileResult::SourceChecked(checked) => return self.on_rechecked(now, checked),
+            _ => return,
+        };
         match self.file.on_read(offset, bytes) {
             Err(error) if self.phase == Phase::Sending => self.fail(TransferError::Unreadable(error)),
             // It is read again, and that it can't be is said, if it is wanted.
@@ -373,15 +385,12 @@ impl FileSender {
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
             }
-            // What it had from before did not have the right hash.
+            // What it had from before did not have the right hash; or this file has it no longer.
             (Code::Accepted | Code::Incomplete, Phase::Finishing)
                 if answers_finish && self.resumed > 0 && !self.is_anew =>
             {
-                let Some(left) = self.anew_left.checked_sub(1) else { return self.fail(TransferError::WrongHash) };
-                (self.is_anew, self.anew_left) = (true, left);
-                self.forget_arrivals();
-                self.progressed = Some(now);
-                self.enter(now, Phase::Sending);
+                self.question = (self.question * 2).min(REPEAT);
+                self.recheck_file();
             }
             (Code::Checking, Phase::Sending) if answers_block || answers == Some(Carried::Question) => {
                 self.arrived.fill(u64::MAX);

@@ -3,6 +3,7 @@
 use anabranch_control::flow::registry as flow;
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_onion::directory::document::MOST_PER_FAMILY;
 use anabranch_onion::guards::MOST_GUARDS;
 use anabranch_onion::routes::RoutesConfig;
 use anabranch_onion::session::total_rate::{LEAST_RATE, MOST_RATE};
@@ -84,6 +85,7 @@ keys! {
         limit_model: Optional<Word<LimitModel>>,
         bucket_bytes: Optional<Whole<1, { u32::MAX as u64 }>>,
         queue_ms: Optional<Millis>,
+        per_family: Optional<Whole<1, { MOST_PER_FAMILY as u64 }>>,
         droppers: Optional<Share>,
         greedy: Optional<Share>,
         kill_share: Optional<Share>,
@@ -256,6 +258,7 @@ impl Section<RelayKeys> {
         Ok(OnionRelays {
             limit,
             limit_model,
+            per_family: self.per_family.or_standard(standard.per_family),
             droppers: self.droppers.or_standard(standard.droppers),
             greedy: self.greedy.or_standard(standard.greedy),
             kill_share: self.kill_share.or_standard(standard.kill_share),
@@ -292,8 +295,17 @@ impl Section<RelayKeys> {
     fn check(&self, scenario: &OnionRunScenario) -> Result<(), Problem> {
         let (droppers, greedy) = scenario.misbehaving();
         let honest = scenario.onion.relays.saturating_sub(droppers + greedy);
-        // A service, and another one where that is a user's guard.
-        let needed = scenario.onion.guards + 1;
+        let OnionRelays { per_family, .. } = scenario.relays;
+        // A path has one relay of each family.
+        let needed = scenario.onion.guards + 2 * scenario.onion.hops;
+        let families = scenario.onion.relays.div_ceil(per_family);
+        if families < needed
+            && let Some(per_family) = &self.per_family
+        {
+            return Err(per_family.wrong(format!("there are {families} families; expected at least {needed}")));
+        }
+        // A service, and another one where that is a user's guard, or of a guard's family.
+        let needed = scenario.onion.guards * per_family + 1;
         if honest < needed {
             let problem = format!("{honest} honest relays are left; expected at least {needed}");
             return Err(match (&self.greedy, &self.droppers) {
@@ -356,6 +368,7 @@ impl From<&OnionRunScenario> for File {
                 limit_model: some(limit_model),
                 bucket_bytes: bucket.map(said),
                 queue_ms: queue.map(said),
+                per_family: some(relays.per_family),
                 droppers: some(relays.droppers),
                 greedy: some(relays.greedy),
                 kill_share: some(relays.kill_share),
@@ -390,7 +403,7 @@ mod tests {
                     total_rate = \"flow:reno\"\ncells_per_s = 50\ncover = \"loops\"\nloops_per_s = 2.5\n\
                     mix_delay_ms = 20\njitter = 0\nloss = 0.01\n[users]\ncount = 3\nreceive_only = 0.5\n\
                     download_kilobytes = 500\n[relays]\nlimit = \"3 MB/s\"\nlimit_model = \"queue\"\nqueue_ms = 50\n\
-                    droppers = 0.2\ngreedy = 0.1\nkill_share = 0.25\nkill_at_s = 20\n";
+                    per_family = 4\ndroppers = 0.2\ngreedy = 0.1\nkill_share = 0.25\nkill_at_s = 20\n";
         let scenario = parse(text, &[]).unwrap();
         assert_eq!((scenario.onion.guards, scenario.misbehaving(), scenario.killed()), (0, (8, 4), 10));
         assert_eq!(scenario.onion.total_rate.name(), "flow:reno");
@@ -421,6 +434,8 @@ mod tests {
             ("[onion]\n[relays]\nlimit = \"1000 B/s\"\n", "relays.limit", "refuse every packet"),
             ("[onion]\n[relays]\nqueue_ms = 9\n", "relays.queue_ms", "limit_model"),
             ("[onion]\n[relays]\ndroppers = 0.9\ngreedy = 0.1\n", "relays.droppers", "honest relays"),
+            ("[onion]\n[relays]\nper_family = 3\n", "relays.per_family", "7 families; expected at least 8"),
+            ("[onion]\n[relays]\nper_family = 65\n", "relays.per_family", "1 to 64"),
             ("[onion]\n[relays]\nkill_share = 0.9\n", "relays.kill_share", "would be left"),
             ("[run]\nwarmup_s = 120\n[onion]\n", "run.warmup_s", "less than run.seconds"),
             ("[onion]\nrelay = 1\n", "onion.relay", "did you mean \"relays\""),

@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod demo;
+mod families;
 mod floods;
 mod hidden;
 mod killed;
@@ -137,6 +138,17 @@ impl Overlay {
         epoch_s: Option<u64>,
         site: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static,
     ) -> Overlay {
+        Overlay::start_with(hosts, relays, epoch_s, |_, _| Vec::new(), site)
+    }
+
+    /// The same; `more` gives each relay's further arguments, by its number and the overlay's folder.
+    fn start_with(
+        hosts: u8,
+        relays: u8,
+        epoch_s: Option<u64>,
+        more: impl Fn(u8, &Path) -> Vec<String>,
+        site: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Overlay {
         let folder = tempfile::tempdir().expect("a folder");
         let site = serve(site);
         let state = |name: &str| folder.path().join(name).display().to_string();
@@ -168,6 +180,8 @@ impl Overlay {
             if usize::from(number) == EXIT {
                 arguments.extend(["--allow", &allow, "--allow", "127.0.0.1:*/udp"]);
             }
+            let more = more(number, folder.path());
+            arguments.extend(more.iter().map(String::as_str));
             let process = Process::start(&arguments);
             RelayProcess { process, address, identity: SecretKey::from_seed(&seed).public() }
         };

@@ -76,7 +76,7 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
         let relays = usize::from(run.relays);
         let users = 1 + run.senders as usize + run.strangers as usize;
         let mut world = World::new(Pairs::new(run.pairs.clone(), relays + users, run.seed), OnTheWire, observer, ());
-        let (document, made) = network::<C>(run.relays, run.seed);
+        let (document, made) = network::<C>(run.relays, 1, run.seed);
         let document = Arc::new(document);
         let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
         let members = Members::new(EPOCH, addresses);

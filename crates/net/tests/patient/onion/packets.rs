@@ -67,6 +67,7 @@ fn relay(network: &NetworkFile, host: u8, identity: SecretKey, stop: &AtomicBool
         identity,
         address: socket.local_addr().expect("it is bound"),
         limit: Rate::from_bytes_per_sec(4_000_000),
+        family: None,
         exit: ExitPolicy::default(),
         service: None,
         remembered: Remembered::default(),

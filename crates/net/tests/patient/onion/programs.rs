@@ -44,6 +44,7 @@ fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
         identity,
         address: socket.local_addr().expect("it is bound"),
         limit: Rate::from_bytes_per_sec(100_000_000),
+        family: None,
         exit: policy.advertised(),
         service: (!policy.is_empty()).then(|| ServiceEntry::new(&service.keys())),
         remembered: Remembered::default(),

@@ -256,6 +256,7 @@ impl Pair {
             FileTask::Discard => "discard",
             FileTask::Suspend(_) => "suspend",
             FileTask::Read(_) => "read",
+            FileTask::CheckSource(_) => "check the source",
         };
         self.jobs.iter().map(name).collect()
     }
