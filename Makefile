@@ -89,7 +89,7 @@ lint:
 ## Every decoder and reader against mutated input; `make test` does a shorter run. With cargo-fuzz and
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
 fuzz:
-	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-net -p anabranch-onion -p anabranch-rendezvous -p anabranch-scenario --test fuzz_short
+	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-media -p anabranch-net -p anabranch-onion -p anabranch-rendezvous -p anabranch-scenario --test fuzz_short
 
 ## Every experiment of the papers, short or at the paper's length.
 quick:

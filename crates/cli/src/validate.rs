@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anabranch_lab::parallel::Progress;
+use anabranch_papers::validate::kernel::Only;
 use anabranch_papers::validate::{Check, Validation, ValidationError, curves, page, validate};
 use anabranch_papers::{Length, Request};
 use anabranch_report::output::create_dir;
@@ -35,6 +36,10 @@ pub struct Args {
     /// With --kernel: shorter and fewer runs, about two minutes
     #[arg(long, requires = "kernel")]
     quick: bool,
+    /// With --kernel: compare these cases alone, a congestion control with perhaps a rate in Mbit/s and a loss in
+    /// per cent: reno,20,1. May be given several times
+    #[arg(long, requires = "kernel", value_name = "NAME[,MBIT_S[,LOSS]]")]
+    only: Vec<Only>,
     /// With --kernel: make RUNS runs in all of what the first four (two with --quick) leave unsettled;
     /// 32 take about half an hour
     #[arg(long, requires = "kernel", value_name = "RUNS", value_parser = clap::value_parser!(u64).range(5..=1000))]

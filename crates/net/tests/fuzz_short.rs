@@ -103,7 +103,7 @@ fn socks_datagrams() -> Vec<(String, Vec<u8>)> {
 /// Each kind of packet, and ACKs of one range and of all that fit.
 fn flow_packets() -> Vec<(String, Vec<u8>)> {
     let label = Label { connection: 0x0102_0304, receiver: 5 };
-    let data = |fin| Data { number: 9, offset: 10_000, length: 40, fin };
+    let data = |fin| Data { number: 9, offset: 10_000, length: 40, fin, push: false };
     let packet = |fin| [&flow_wire::data_header(label, &data(fin))[..], &[7; 40]].concat();
     let ack = |ranges: &[(u64, u64)]| {
         let ranges = AckRanges::new(ranges.iter().copied());

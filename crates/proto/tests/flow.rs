@@ -219,6 +219,35 @@ impl FlowController for Paced {
 }
 
 #[test]
+fn the_last_of_several_new_packets_that_leave_together_is_pushed_if_asked_for() {
+    let mut plain = sender("fixed", "window = 4.0");
+    let mut pushing = plain.clone();
+    pushing.push_bursts();
+    for (sender, is_asked_for) in [(&mut plain, false), (&mut pushing, true)] {
+        sender.write(ME, 9500, true);
+        let mut pushed = |now: Time, acknowledged: Option<(u64, u64)>| {
+            if let Some(range) = acknowledged {
+                let ack = Ack { ranges: AckRanges::new([range]), delay: Duration::ZERO, ce_count: 0 };
+                sender.on_ack(now, ME, &ack).unwrap();
+            }
+            let left = std::iter::from_fn(|| sender.poll(now));
+            left.map(|transmit| (transmit.data.number, transmit.data.push)).collect::<Vec<_>>()
+        };
+        let at = |trips: u64| Time::ZERO + RTT * trips;
+        let last = |numbers: std::ops::RangeInclusive<u64>| {
+            let end = *numbers.end();
+            numbers.map(|number| (number, is_asked_for && number == end)).collect::<Vec<_>>()
+        };
+        assert_eq!(pushed(at(0), None), last(0..=3));
+        assert_eq!(pushed(at(1), Some((0, 0))), [(4, false)], "one alone may be followed");
+        // 1 is lost and leaves again as 5, the first of three, which is no part of their burst.
+        assert_eq!(pushed(at(2), Some((2, 4))), [(5, false)].into_iter().chain(last(6..=8)).collect::<Vec<_>>());
+        // The stream's end leaves in a burst of two.
+        assert_eq!(pushed(at(3), Some((5, 8))), last(9..=10));
+    }
+}
+
+#[test]
 fn a_driver_that_wakes_late_makes_up_for_it_up_to_what_it_said() {
     let leave = |catch_up: Option<CatchUp>| {
         let mut sender = sender_with(Box::new(Paced));

@@ -49,7 +49,7 @@ impl Pair {
             ecn: false,
             recovery: LossRecovery::Rfc6675,
         };
-        let policy = AckPolicy { every: 1, max_delay: Duration::ZERO, form: AckForm::Sack };
+        let policy = AckPolicy { every: 1, max_delay: Duration::ZERO, form: AckForm::Sack, filled_gap: false };
         Pair {
             sender: FlowSender::new(config, controller, 1, Rng::stream(1, "controller")),
             receiver: FlowReceiver::new(policy),

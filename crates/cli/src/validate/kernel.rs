@@ -12,7 +12,7 @@ use std::time::Instant;
 use anabranch_lab::parallel::{Progress, run_one};
 use anabranch_papers::validate::ValidationError;
 use anabranch_papers::validate::kernel::{
-    Case, Comparison, Extent, Ours, Run, Verdict, cases, kernel_page, simulate, subjects,
+    Case, Comparison, Extent, Ours, Run, Verdict, cases, kernel_page, only, simulate, subjects,
 };
 use anabranch_report::output::create_dir;
 use anabranch_testbed::emulator::testbed_available;
@@ -48,12 +48,17 @@ struct Json<'a> {
 
 /// Makes the comparison; fails when a difference is beyond its bound.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    // Before anything is made: none that there is not may be asked for.
+    let asked = only(&args.only, cases(&subjects())).map_err(Failure::new)?;
     testbed_available().map_err(Failure::new)?;
     if let Some(out) = &args.out {
         create_dir(out)?;
     }
     let offered = available()?;
-    let (here, missing): (Vec<_>, Vec<_>) = subjects().into_iter().partition(|name| offered.iter().any(|o| o == name));
+    let is_offered = |name: &str| offered.iter().any(|offered| offered == name);
+    let (here, there): (Vec<Case>, Vec<Case>) = asked.into_iter().partition(|case| is_offered(case.congestion));
+    let mut missing: Vec<&str> = there.iter().map(|case| case.congestion).collect();
+    missing.dedup();
     let skip = |name: &&str| format!("{name}: the running kernel does not offer it; it offers {}", offered.join(", "));
     let skipped: Vec<String> = missing.iter().map(skip).collect();
     let extent = if args.quick { Extent::QUICK } else { Extent::FULL };
@@ -61,7 +66,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let progress = progress::until_interrupted()?;
     let started = Instant::now();
     let bar = progress::show(&progress, "validate --kernel");
-    let made = make(&cases(&here), extent, args.settle, &progress);
+    let made = make(&here, extent, args.settle, &progress);
     bar.end();
     let (comparisons, disturbed) = made?;
     let wall_s = started.elapsed().as_secs_f64();

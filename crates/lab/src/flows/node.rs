@@ -122,13 +122,17 @@ pub fn new_sender(
     now: Time,
     connection: u32,
 ) -> Result<FlowSender, ParameterError> {
-    let PacketSpec { data, ack_policy, paced, ecn, recovery, .. } = *packets;
+    let PacketSpec { data, ack_policy, paced, ecn, recovery, push, .. } = *packets;
     let mut setup = Setup::new(data, now);
     setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
     let controller = (spec.controller.build)(&setup, &spec.parameters)?;
     let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced, ecn, recovery };
     let rng = Rng::indexed(seed, &format!("controller/{}", spec.name), u64::from(connection));
-    Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
+    let mut sender = FlowSender::new(config, controller, spec.receivers.len(), rng);
+    if push {
+        sender.push_bursts();
+    }
+    Ok(sender)
 }
 
 /// A flow's sending end with its application.

@@ -271,6 +271,7 @@ impl Stage<'_> {
             }
         }
         self.world.step(end);
+        self.world.debug_assert_no_late_timers();
         while next_second <= end {
             monitor.on_second();
             next_second += Duration::SECOND;

@@ -223,7 +223,7 @@ fn strangers_change_nothing_and_are_counted() {
     senders.write(flow, ME, 10_000_000, true);
     let label = Label { connection: 9, receiver: 0 };
     let all = Ack { ranges: AckRanges::new([(0, 5000)]), delay: Duration::ZERO, ce_count: 77 };
-    let data = Data { number: 1, offset: 3, length: 5, fin: true };
+    let data = Data { number: 1, offset: 3, length: 5, fin: true, push: false };
     let datagrams = [
         AckBytes::new(label, &all).unwrap().as_slice().to_vec(),
         [&wire::data_header(label, &data)[..], &[0xee; 5]].concat(),
@@ -465,7 +465,7 @@ fn marks_are_counted_and_told_and_data_leaves_as_ecn_capable_if_asked() {
     // Congestion experienced (RFC 3168, 5).
     rustix::net::sockopt::set_ip_tos(&plain, 0b11).unwrap();
     let label = Label { connection: 4, receiver: 0 };
-    let data = Data { number: 0, offset: 0, length: 1, fin: true };
+    let data = Data { length: 1, fin: true, ..Data::default() };
     let packet = [&wire::data_header(label, &data)[..], &[0]].concat();
     plain.send_to(&packet, receivers.local_addr(0).unwrap()).unwrap();
     let mut events = Vec::new();

@@ -10,6 +10,8 @@
 //! its whole 99 % interval is: there are two dozen, and 95 % ones would miss by chance too often
 //! (set after a first quick run).
 
+use std::str::FromStr;
+
 use anabranch_control::flow::registry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -115,6 +117,59 @@ pub struct Case {
     pub loss: f64,
 }
 
+/// Cases that are asked for: those of a congestion control, or with one rate or loss alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Only {
+    text: String,
+    congestion: String,
+    rate_mbit_s: Option<u64>,
+    loss: Option<f64>,
+}
+
+impl FromStr for Only {
+    type Err = String;
+
+    /// As in `reno`, `reno,20` and `reno,20,3.5`: Mbit/s and per cent.
+    fn from_str(text: &str) -> Result<Only, String> {
+        let mut parts = text.split(',').map(str::trim);
+        let congestion = parts.next().unwrap_or_default().to_owned();
+        let wrong = |what: &str| format!("{what}: expected a congestion control, Mbit/s and per cent, as in reno,20,1");
+        let rate_mbit_s = parts.next().map(|rate| rate.parse().map_err(|_| wrong(rate))).transpose()?;
+        let loss = parts.next().map(|loss| loss.parse::<f64>().map_err(|_| wrong(loss))).transpose()?;
+        match parts.next() {
+            Some(more) => Err(wrong(more)),
+            None => Ok(Only { text: text.to_owned(), congestion, rate_mbit_s, loss: loss.map(|loss| loss / 100.0) }),
+        }
+    }
+}
+
+impl Only {
+    fn holds(&self, case: &Case) -> bool {
+        self.congestion == case.congestion
+            && self.rate_mbit_s.is_none_or(|rate| rate == case.rate_mbit_s)
+            && self.loss.is_none_or(|loss| (loss - case.loss).abs() < 1e-9)
+    }
+}
+
+/// Those of `cases` that `asked` names, all if it names none.
+///
+/// # Errors
+///
+/// When it names one that there is not: which there are.
+pub fn only(asked: &[Only], cases: Vec<Case>) -> Result<Vec<Case>, String> {
+    if let Some(unknown) = asked.iter().find(|asked| !cases.iter().any(|case| asked.holds(case))) {
+        let losses = LOSSES.map(|loss| short(loss).to_string()).join(", ");
+        let rates = RATES.map(|rate| rate.to_string()).join(" and ");
+        let names = subjects().join(", ");
+        let text = &unknown.text;
+        return Err(format!(
+            "--only {text}: there is no such case; there are {names}, each at {rates} Mbit/s and {losses} % loss"
+        ));
+    }
+    let is_asked = |case: &Case| asked.is_empty() || asked.iter().any(|asked| asked.holds(case));
+    Ok(cases.into_iter().filter(is_asked).collect())
+}
+
 /// All cases of these congestion controls.
 pub fn cases(congestion: &[&'static str]) -> Vec<Case> {
     let each = |&congestion: &&'static str| {
@@ -139,9 +194,9 @@ impl Case {
             seed,
         };
         let goodput_from = Time::ZERO + Duration::SECOND * extent.start_up;
-        let ack_policy = AckPolicy { every: 2, max_delay: ACK_DELAY, ..AckPolicy::default() };
+        let ack_policy = AckPolicy { every: 2, max_delay: ACK_DELAY, filled_gap: true, ..AckPolicy::default() };
         let scenario = bulk.scenario();
-        let packets = PacketSpec { header: HEADERS, ack: HEADERS, ack_policy, ..scenario.packets };
+        let packets = PacketSpec { header: HEADERS, ack: HEADERS, ack_policy, push: true, ..scenario.packets };
         let sample_every = (seed == 1).then_some(EVERY);
         FlowScenario { goodput_from, sample_every, packets, ..scenario }
     }
@@ -361,6 +416,23 @@ mod tests {
         assert_eq!(judge(0.0, 0.2), Verdict::Unsettled);
         assert_eq!(judge(0.08, 0.031), Verdict::Unsettled);
         assert_eq!(judge(-0.08, 0.029), Verdict::Differs);
+    }
+
+    #[test]
+    fn cases_are_asked_for_by_name_rate_and_loss() {
+        let asked = |texts: &[&str]| {
+            let asked: Result<Vec<Only>, String> = texts.iter().map(|text| text.parse()).collect();
+            only(&asked?, cases(&subjects()))
+        };
+        assert_eq!(asked(&[]).unwrap(), cases(&subjects()));
+        assert_eq!(asked(&["cubic"]).unwrap(), cases(&["cubic"]));
+        let case = |congestion, rate_mbit_s, loss| Case { congestion, rate_mbit_s, loss };
+        let three = [case("reno", 5, 0.035), case("reno", 20, 0.01), case("reno", 20, 0.035)];
+        assert_eq!(asked(&["reno,20,3.5", "reno,20,1", "reno,5,3.5"]).unwrap(), three);
+        assert!(asked(&["reno,20", "vegas"]).unwrap_err().contains("--only vegas: there is no such case"));
+        assert!(asked(&["reno,20,2"]).unwrap_err().contains("0, 1, 3.5, 5 % loss"));
+        assert!(asked(&["reno,20,much"]).unwrap_err().starts_with("much: expected"));
+        assert!(asked(&["reno,20,1,1"]).is_err() && asked(&["reno,fast"]).is_err());
     }
 
     #[test]

@@ -14,12 +14,15 @@ pub struct AckPolicy {
     pub max_delay: Duration,
     /// What an ACK tells of many ranges.
     pub form: AckForm,
+    /// Answer at once what fills the last gap of a stream, as TCP's receivers do (RFC 5681, 4.2).
+    /// QUIC's look at packet numbers, among which what was sent again leaves no gap (RFC 9000, 13.2.1).
+    pub filled_gap: bool,
 }
 
 impl Default for AckPolicy {
     /// Each second packet, at the latest after 25 ms (RFC 9000, 13.2.2 and 18.2).
     fn default() -> AckPolicy {
-        AckPolicy { every: 2, max_delay: Duration::from_millis(25), form: AckForm::Ranges }
+        AckPolicy { every: 2, max_delay: Duration::from_millis(25), form: AckForm::Ranges, filled_gap: false }
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Data {
     pub length: u32,
     /// Whether the stream ends with this data.
     pub fin: bool,
+    /// Whether nothing follows for now, so that it is answered at once: TCP's push (RFC 9293, 3.9.1).
+    pub push: bool,
 }
 
 /// What a receiver has received.

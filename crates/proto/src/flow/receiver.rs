@@ -19,6 +19,8 @@ pub struct Received {
 #[derive(Clone, Debug)]
 pub struct FlowReceiver {
     acks: Acknowledger,
+    /// Whether what fills the last gap is answered at once.
+    filled_gap: bool,
     stream: Assembly,
     /// Where the stream ends, once known.
     end: Option<u64>,
@@ -27,12 +29,18 @@ pub struct FlowReceiver {
 impl FlowReceiver {
     /// Has received nothing yet.
     pub fn new(policy: AckPolicy) -> FlowReceiver {
-        FlowReceiver { acks: Acknowledger::new(policy), stream: Assembly::default(), end: None }
+        FlowReceiver {
+            acks: Acknowledger::new(policy),
+            filled_gap: policy.filled_gap,
+            stream: Assembly::default(),
+            end: None,
+        }
     }
 
     /// `data` arrives; `ce` if its packet bears a congestion-experienced mark.
     #[inline(always)]
     pub fn on_data(&mut self, now: Time, data: &Data, ce: bool) -> Received {
+        let had_gap = self.stream.has_gap();
         let room = self.stream.insert(data.offset, u64::from(data.length));
         // What there is no room for is not acknowledged: it must come again.
         let Some(new_bytes) = room else { return Received { new_bytes: 0, completed: false } };
@@ -45,8 +53,9 @@ impl FlowReceiver {
         }
         let completed = new_bytes > 0 && self.end == Some(self.stream.contiguous());
         // RFC 9000 13.2.1 and RFC 5681 4.2: at once when packets are missing, out of order,
-        // marked, or when a gap is being filled; the end has nothing to wait for.
-        self.acks.wait(now, arrived == Arrived::OutOfOrder || ce || self.stream.has_gap() || completed);
+        // marked, or when a gap is being filled; the end has nothing to wait for, nor has what is pushed.
+        let gap = self.stream.has_gap() || (self.filled_gap && had_gap);
+        self.acks.wait(now, arrived == Arrived::OutOfOrder || ce || gap || completed || data.push);
         Received { new_bytes, completed }
     }
 
@@ -88,11 +97,10 @@ impl FlowReceiver {
 mod tests {
     use anabranch_control::time::Duration;
 
-    use super::super::AckForm;
     use super::*;
 
     fn data(number: u64) -> Data {
-        Data { number, offset: number * 1000, length: 1000, fin: false }
+        Data { number, offset: number * 1000, length: 1000, ..Data::default() }
     }
 
     fn at(millis: u64) -> Time {
@@ -117,7 +125,7 @@ mod tests {
     #[test]
     fn a_gap_is_told_at_once_until_it_is_filled() {
         let mut receiver =
-            FlowReceiver::new(AckPolicy { every: 2, max_delay: Duration::SECOND, form: AckForm::Ranges });
+            FlowReceiver::new(AckPolicy { every: 2, max_delay: Duration::SECOND, ..AckPolicy::default() });
         for number in [0, 1] {
             receiver.on_data(at(0), &data(number), false);
         }
@@ -128,16 +136,38 @@ mod tests {
             assert!(ack.ranges.iter().eq([(3, number), (0, 1)]));
         }
         // The lost data comes again under a number of its own.
-        receiver.on_data(at(2), &Data { number: 6, offset: 2000, length: 1000, fin: false }, false);
+        receiver.on_data(at(2), &Data { number: 6, offset: 2000, length: 1000, ..Data::default() }, false);
         assert_eq!(receiver.contiguous(), 6000);
         assert_eq!(receiver.poll_ack(at(2)), None);
     }
 
     #[test]
+    fn what_fills_the_last_gap_is_answered_at_once_if_asked_for() {
+        for filled_gap in [false, true] {
+            let mut receiver = FlowReceiver::new(AckPolicy { filled_gap, ..AckPolicy::default() });
+            for number in [0, 2] {
+                receiver.on_data(at(0), &data(number), false);
+            }
+            receiver.poll_ack(at(0)).unwrap();
+            receiver.on_data(at(1), &Data { number: 3, ..data(1) }, false);
+            assert_eq!(receiver.poll_ack(at(1)).is_some(), filled_gap);
+        }
+    }
+
+    #[test]
+    fn what_is_pushed_is_answered_at_once() {
+        let mut receiver = FlowReceiver::new(AckPolicy::default());
+        receiver.on_data(at(0), &Data { push: true, ..data(0) }, false);
+        assert!(receiver.poll_ack(at(0)).is_some());
+        receiver.on_data(at(1), &data(1), false);
+        assert_eq!(receiver.poll_ack(at(1)), None);
+    }
+
+    #[test]
     fn the_end_is_answered_at_once_and_a_copy_too() {
         let mut receiver =
-            FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, form: AckForm::Ranges });
-        let end = Data { number: 0, offset: 0, length: 10, fin: true };
+            FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, ..AckPolicy::default() });
+        let end = Data { length: 10, fin: true, ..Data::default() };
         let received = receiver.on_data(at(0), &end, false);
         assert_eq!(received, Received { new_bytes: 10, completed: true });
         assert!(receiver.poll_ack(at(0)).is_some() && receiver.is_complete());
@@ -150,14 +180,14 @@ mod tests {
         #[test]
         fn whatever_a_sender_sends_is_taken_without_a_panic(
             sent in proptest::collection::vec(
-                (proptest::prelude::any::<(u64, u64, u32, bool, bool)>(), proptest::prelude::any::<bool>()),
+                (proptest::prelude::any::<(u64, u64, u32, bool, bool, bool)>(), proptest::prelude::any::<bool>()),
                 1..40,
             ),
         ) {
             let mut receiver = FlowReceiver::new(AckPolicy::default());
-            for ((number, offset, length, fin, ce), extreme) in sent {
+            for ((number, offset, length, fin, push, ce), extreme) in sent {
                 let high = if extreme { u64::MAX - 3 } else { 0 };
-                let data = Data { number: number | high, offset: offset | high, length, fin };
+                let data = Data { number: number | high, offset: offset | high, length, fin, push };
                 receiver.on_data(at(0), &data, ce);
                 receiver.poll_ack(at(0));
             }
@@ -167,7 +197,7 @@ mod tests {
     #[test]
     fn marks_are_counted_and_told_at_once() {
         let mut receiver =
-            FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, form: AckForm::Ranges });
+            FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, ..AckPolicy::default() });
         receiver.on_data(at(0), &data(0), true);
         assert_eq!(receiver.poll_ack(at(0)).unwrap().ce_count, 1);
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn packet(connection: u32, number: u64) -> FlowMessage {
-        let data = Data { number, offset: number * 100, length: 100, fin: false };
+        let data = Data { number, offset: number * 100, length: 100, ..Data::default() };
         FlowMessage { connection, receiver: 2, ack_number: 0, body: FlowBody::Data(data) }
     }
 

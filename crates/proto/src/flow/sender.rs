@@ -48,13 +48,17 @@ pub struct FlowSender {
     write: Option<Write>,
     /// What was handed over behind it.
     later: VecDeque<Write>,
+    /// Whether the last of several packets that leave together is pushed.
+    pushes: bool,
+    /// When the last packet with new data left, and how many left then.
+    together: (Time, u32),
 }
 
 impl FlowSender {
     /// Sends under `controller`, which draws from `rng`, to `receivers` receivers.
     pub fn new(config: SenderConfig, controller: Box<dyn FlowController>, receivers: usize, rng: Rng) -> FlowSender {
         let window = SharedWindow::new(config, controller, receivers, rng);
-        FlowSender { window, write: None, later: VecDeque::new() }
+        FlowSender { window, write: None, later: VecDeque::new(), pushes: false, together: (Time::ZERO, 0) }
     }
 
     /// Hands over `bytes` for `to`, behind all that was handed over before; `last` if the
@@ -89,13 +93,39 @@ impl FlowSender {
         self.window.set_catch_up(catch_up);
     }
 
+    /// From now on the last of several packets with new data that leave at an instant is pushed: its
+    /// receiver answers it at once, and does not wait for another one behind it. Linux's TCP does so
+    /// with what it hands to its segmentation offload (`__tcp_transmit_skb`, net/ipv4/tcp_output.c).
+    pub fn push_bursts(&mut self) {
+        self.pushes = true;
+    }
+
+    /// Whether `piece`, which has just left for `to`, is the last of several with new data that leave
+    /// now.
+    #[cold]
+    fn ends_burst(&mut self, now: Time, to: PeerId, piece: Piece) -> bool {
+        if piece.offset + u64::from(piece.length) < self.window.space(to).offset {
+            // It was sent before.
+            return false;
+        }
+        let (at, before) = self.together;
+        let together = if at == now { before + 1 } else { 1 };
+        self.together = (now, together);
+        let follows = match self.waiting() {
+            Some((next, size, Source::Write)) => next == to && self.window.admits(now, to, size),
+            Some((_, _, Source::Again)) | None => false,
+        };
+        together > 1 && !follows
+    }
+
     /// The next packet that may leave now.
     #[inline(always)]
     pub fn poll(&mut self, now: Time) -> Option<Transmit> {
         let (to, piece) = self.choose(now)?;
         let Piece { offset, length, fin } = piece;
         let (number, ecn_capable) = self.window.send(now, to, piece, Bytes::new(u64::from(length)));
-        Some(Transmit { to, data: Data { number, offset, length, fin }, ecn_capable })
+        let push = self.pushes && self.ends_burst(now, to, piece);
+        Some(Transmit { to, data: Data { number, offset, length, fin, push }, ecn_capable })
     }
 
     /// What may leave now, and to whom.
@@ -113,15 +143,19 @@ impl FlowSender {
     /// To whom the next data goes, how much, and whence it is; notes when there is none.
     #[inline(always)]
     fn upcoming(&mut self) -> Option<(PeerId, Bytes, Source)> {
+        self.waiting().or_else(|| self.find_seldom())
+    }
+
+    /// The same of what was handed over or lost.
+    #[inline(always)]
+    fn waiting(&self) -> Option<(PeerId, Bytes, Source)> {
         for (receiver, space) in self.window.spaces().iter().enumerate() {
             if let Some(piece) = space.again.front() {
                 return Some((PeerId(receiver as u32), Bytes::new(u64::from(piece.length)), Source::Again));
             }
         }
-        match &self.write {
-            Some(write) => Some((write.to, self.window.config().packet.min(Bytes::new(write.left)), Source::Write)),
-            None => self.find_seldom(),
-        }
+        let write = self.write.as_ref()?;
+        Some((write.to, self.window.config().packet.min(Bytes::new(write.left)), Source::Write))
     }
 
     /// What TCP's recovery sends where there is no new data.

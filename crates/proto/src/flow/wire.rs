@@ -9,8 +9,9 @@
 //! ```text
 //!  0  version, kind         1 byte   version in the high half (1); kind in the low half:
 //!                                    1 data, 2 ACK, 3 SYN, 4 SYN-ACK, 5 close
-//!  1  detail                1        data: 1 if the stream ends with it, else 0; ACK: ranges,
-//!                                    1 to 4; SYN, SYN-ACK: which attempt; close: 0
+//!  1  detail                1        data: 1 if the stream ends with it, and 2 if it is pushed, or
+//!                                    the sum; ACK: ranges, 1 to 4; SYN, SYN-ACK: which attempt;
+//!                                    close: 0
 //!  2  receiver              2        which of the sender's receivers
 //!  4  connection            4        chosen by the sender
 //!
@@ -46,6 +47,10 @@ pub const MAX_DATAGRAM: usize = 65535 - 20 - 8;
 
 /// Bytes before an ACK's first range.
 const BEFORE_RANGES: usize = 20;
+
+/// The details of data.
+const FIN: u8 = 1;
+const PUSH: u8 = 2;
 
 const DATA: u8 = 1;
 const ACK: u8 = 2;
@@ -141,9 +146,9 @@ pub fn decode(bytes: &[u8]) -> Result<(Label, Body<'_>), DecodeError> {
     let nonce = || *header.last_chunk::<16>().expect("the last 16 of 24 bytes");
     let alone = |body| if rest.is_empty() { Ok(body) } else { Err(DecodeError::Malformed("bytes behind the end")) };
     let body = match first & 0xf {
-        DATA if detail <= 1 => {
-            let (number, offset) = (u64_at(header, 8), u64_at(header, 16));
-            Body::Data(Data { number, offset, length: rest.len() as u32, fin: detail == 1 }, rest)
+        DATA if detail <= FIN | PUSH => {
+            let (number, offset, length) = (u64_at(header, 8), u64_at(header, 16), rest.len() as u32);
+            Body::Data(Data { number, offset, length, fin: detail & FIN != 0, push: detail & PUSH != 0 }, rest)
         }
         DATA => return Err(DecodeError::Malformed("detail of data")),
         ACK => Body::Ack(ShortAck::decode(header, rest)?),
@@ -159,7 +164,8 @@ pub fn decode(bytes: &[u8]) -> Result<(Label, Body<'_>), DecodeError> {
 /// The header of a packet with data; the data follows it.
 #[inline]
 pub fn data_header(label: Label, data: &Data) -> [u8; HEADER] {
-    let mut header = begin(label, DATA, u8::from(data.fin));
+    let detail = if data.fin { FIN } else { 0 } | if data.push { PUSH } else { 0 };
+    let mut header = begin(label, DATA, detail);
     header[8..16].copy_from_slice(&data.number.to_be_bytes());
     header[16..24].copy_from_slice(&data.offset.to_be_bytes());
     header
@@ -317,10 +323,10 @@ mod tests {
     proptest! {
         #[test]
         fn data_comes_out_as_it_went_in(
-            label in label(), number: u64, offset: u64, fin: bool,
+            label in label(), number: u64, offset: u64, fin: bool, push: bool,
             bytes in prop::collection::vec(any::<u8>(), 0..1500),
         ) {
-            let data = Data { number, offset, length: bytes.len() as u32, fin };
+            let data = Data { number, offset, length: bytes.len() as u32, fin, push };
             let datagram = [&data_header(label, &data)[..], &bytes].concat();
             prop_assert_eq!(decode(&datagram), Ok((label, Body::Data(data, &bytes))));
         }
@@ -409,7 +415,7 @@ mod tests {
         assert_eq!(decode(&vec![0x11; MAX_DATAGRAM + 1]), Err(DecodeError::Malformed("longer than any datagram")));
         assert_eq!(damaged(0, 0x41), DecodeError::Foreign);
         assert_eq!(damaged(0, 0x16), DecodeError::Malformed("unknown kind"));
-        assert_eq!(damaged(1, 2), DecodeError::Malformed("detail of data"));
+        assert_eq!(damaged(1, 4), DecodeError::Malformed("detail of data"));
         assert_eq!(damaged(0, 0x12), DecodeError::Malformed("number of ranges"));
         let ack = Ack { ranges: AckRanges::new([(30, 40), (20, 21)]), delay: Duration::ZERO, ce_count: 0 };
         let mut ack = AckBytes::new(Label::default(), &ack).unwrap().as_slice().to_vec();

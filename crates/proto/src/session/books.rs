@@ -71,6 +71,7 @@ impl Default for SessionConfig {
                 every: SessionConfig::ACK_EVERY,
                 max_delay: SessionConfig::ACK_DELAY,
                 form: AckForm::Ranges,
+                filled_gap: false,
             },
             paced: false,
             ecn: false,

@@ -244,6 +244,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     let promised = (0..u64::from(sent)).map(|number| info.begin.after(number));
                     promised.for_each(|id| mesh.note_asked(now, server, id));
                 }
+                self.next_tick = self.next_tick.max(now);
                 self.watching = Some(Watching {
                     info,
                     ticket,

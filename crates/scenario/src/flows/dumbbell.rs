@@ -86,6 +86,7 @@ impl Bulk {
                 ecn: false,
                 paced: false,
                 recovery: LossRecovery::default(),
+                push: false,
             },
             steering: None,
         }

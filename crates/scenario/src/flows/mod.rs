@@ -91,6 +91,9 @@ pub struct PacketSpec {
     pub paced: bool,
     /// How senders find and repair losses.
     pub recovery: LossRecovery,
+    /// Whether senders push the last of several packets that leave together, so that it is answered
+    /// at once, as Linux's do.
+    pub push: bool,
 }
 
 impl PacketSpec {
@@ -111,6 +114,7 @@ impl Default for PacketSpec {
             ecn: false,
             paced: false,
             recovery: LossRecovery::default(),
+            push: false,
         }
     }
 }

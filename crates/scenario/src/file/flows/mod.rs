@@ -21,6 +21,7 @@
 //! ecn = false
 //! paced = false                        # spread windows over the round trip
 //! recovery = "rack"                    # or "rfc6675": how losses are found and repaired
+//! linux = ["push", "filled-gap"]       # what Linux's TCP answers at once
 //!
 //! [dumbbell]                           # s0, s1, ... - left = bottleneck = right - r0, r1, ...
 //! pairs = 6                            # as many as the flows need if left out
@@ -96,7 +97,7 @@ use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{AckPolicy, LossRecovery};
 
 use super::error::Problem;
-use super::shape::{Optional, OrStandard, Said, Section, Sections, keys, said, sections, some};
+use super::shape::{Many, Optional, OrStandard, Said, Section, Sections, keys, many, said, sections, some};
 use super::values::{Millis, Seconds, Seed, Whole, Word, Words, after_start, since_start};
 use crate::flows::{FlowScenario, FlowSpec, PacketSpec, Steering};
 
@@ -184,6 +185,7 @@ keys! {
         ecn: Optional<bool>,
         paced: Optional<bool>,
         recovery: Optional<Word<LossRecovery>>,
+        linux: Optional<Many<Word<LinuxRule>>>,
     }
 }
 
@@ -195,6 +197,21 @@ keys! {
         actuator: Optional<Word<Actuator>>,
         policy: Optional<learned::Policy>,
     }
+}
+
+/// What Linux's TCP does when packets are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinuxRule {
+    All,
+    /// The last of several packets that leave together is answered at once.
+    Push,
+    /// What fills the last gap is.
+    FilledGap,
+}
+
+impl Words for LinuxRule {
+    const WORDS: &'static [(&'static str, LinuxRule)] =
+        &[("all", LinuxRule::All), ("push", LinuxRule::Push), ("filled-gap", LinuxRule::FilledGap)];
 }
 
 impl Words for LossRecovery {
@@ -272,7 +289,11 @@ fn sample_every(file: &Section<File>, scenario: &FlowScenario) -> Result<Option<
 impl Packets {
     fn spec(&self) -> PacketSpec {
         let standard = PacketSpec::default();
-        let AckPolicy { every, max_delay, form } = standard.ack_policy;
+        let AckPolicy { every, max_delay, form, .. } = standard.ack_policy;
+        let asked = |rule| {
+            let mut rules = self.linux.iter().flat_map(|rules| rules.iter());
+            rules.any(|asked| [rule, LinuxRule::All].contains(asked))
+        };
         PacketSpec {
             data: self.data_bytes.as_ref().map_or(standard.data, |bytes| Bytes::new(**bytes)),
             header: self.header_bytes.as_ref().map_or(standard.header, |bytes| Bytes::new(**bytes)),
@@ -281,10 +302,12 @@ impl Packets {
                 every: self.ack_every.as_ref().map_or(every, |every| **every as u32),
                 max_delay: self.max_ack_delay_ms.or_standard(max_delay),
                 form,
+                filled_gap: asked(LinuxRule::FilledGap),
             },
             ecn: self.ecn.or_standard(false),
             paced: self.paced.or_standard(false),
             recovery: self.recovery.or_standard(standard.recovery),
+            push: asked(LinuxRule::Push),
         }
     }
 }
@@ -320,6 +343,13 @@ impl Section<SteeringKeys> {
     }
 }
 
+/// The rules of Linux's that hold, if any does.
+fn linux_rules(packets: &PacketSpec) -> Optional<Many<Word<LinuxRule>>> {
+    let rules = [(packets.push, LinuxRule::Push), (packets.ack_policy.filled_gap, LinuxRule::FilledGap)];
+    let held: Vec<LinuxRule> = rules.into_iter().filter_map(|(holds, rule)| holds.then_some(rule)).collect();
+    (!held.is_empty()).then(|| many(held))
+}
+
 /// What is written of a scenario: everything, defaults too.
 impl From<&FlowScenario> for File {
     fn from(scenario: &FlowScenario) -> File {
@@ -340,6 +370,7 @@ impl From<&FlowScenario> for File {
             ecn: some(packets.ecn),
             paced: some(packets.paced),
             recovery: some(packets.recovery),
+            linux: linux_rules(packets),
         };
         let steering = |steering: &Steering| SteeringKeys {
             link: said(links[steering.link].name.clone()),

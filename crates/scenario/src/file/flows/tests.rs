@@ -38,6 +38,7 @@ max_ack_delay_ms = 0.5
 ecn = true
 paced = true
 recovery = "rfc6675"
+linux = ["push", "filled-gap"]
 [dumbbell]
 pairs = 3
 rate = { at_s = [0, 5.5], values = ["5 Mbit/s", "8 Mbit/s"] }
