@@ -149,3 +149,35 @@ fn a_connection_with_0rtt_has_its_window_at_once_where_the_path_is_known() {
     assert!(*first > MS(150) && others.len() >= 10, "{first:?} {others:?}");
     assert!(others.iter().all(|took| (MS(50)..MS(56)).contains(took)), "{others:?}");
 }
+
+/// An ACK that ends a probe timeout's backoff, or shortens the round trip, leaves a probe overdue while the window lets
+/// nothing leave: it is due at once (RFC 9002, A.8). A step asserts that no timer had passed when it was said.
+#[test]
+fn a_probe_that_is_overdue_is_due_now() {
+    let text = r#"
+        [run]
+        seconds = 600
+        seed = 3
+        [packets]
+        max_ack_delay_ms = 1
+        data_bytes = 1448
+        header_bytes = 52
+        ack_bytes = 52
+        [dumbbell]
+        pairs = 4
+        rate = "20 Mbit/s"
+        delay_ms = 10
+        queue = { ms = 60 }
+        loss = 0.05
+        access_rate = "100 Mbit/s"
+        access_delay_ms = 10
+        [[flow]]
+        name = "flow{i}"
+        controller = "reno"
+        count = 4
+        start_within_s = 1
+    "#;
+    let scenario = anabranch_scenario::file::parse_flows(text, "s.toml", &[]).unwrap();
+    let mut world = FlowWorld::new(Arc::new(scenario), ()).unwrap();
+    world.step(Time::ZERO + Duration::SECOND * 600);
+}

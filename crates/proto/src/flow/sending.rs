@@ -255,7 +255,9 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
             let due = |remote: &Remote<A>| remote.unanswered.map(|syn| syn.sent + syn.wait);
             return self.remotes.iter().filter_map(due).min().unwrap_or(Time::MAX);
         }
-        self.sender.as_ref().and_then(FlowSender::timer).unwrap_or(Time::MAX)
+        // A probe may be overdue once an ACK has ended the backoff or shortened the round trip: it is due at once
+        // (RFC 9002, A.8).
+        self.sender.as_ref().and_then(FlowSender::timer).map_or(Time::MAX, |due| due.max(now))
     }
 
     /// Sends the first packet to each receiver whose answer is overdue; the wait for it doubles.
