@@ -84,7 +84,7 @@ describe('what an adversary gains', () => {
     const head = rows.find((cells) => cells[1] === 'goodput, MB/s')
     expect(head?.slice(2).map((cell) => Number.parseInt(cell, 10) / 100)).toEqual([...SHARES])
     for (const way of WAYS) {
-      const row = rows.find((cells) => cells[0]?.replace(', the default', '') === way.name && cells[1] === way.goodput)
+      const row = rows.find((cells) => cells[0]?.replace(', another last relay for each packet', '') === way.name && cells[1] === way.goodput)
       expect(row?.slice(2), way.name).toEqual([...way.linked])
     }
   })

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use anabranch_control::time::Duration;
 use anabranch_report::{Axis, Chart, Series, XyChart};
-use anabranch_scenario::onion::{Cover, Mode, OnionScenario};
+use anabranch_scenario::onion::{Cover, Exit, Mode, OnionScenario};
 use serde::Serialize;
 
 use super::{Found, goodput};
@@ -35,11 +35,15 @@ pub struct Way {
 type Change = fn(&mut OnionScenario);
 
 /// All ways, and what each changes in a scenario.
-const WAYS: [(&str, Change); 9] = [
+const WAYS: [(&str, Change); 10] = [
     ("as written, no guards", |s| s.overlay.guards = 0),
     ("1 guard", |s| s.overlay.guards = 1),
     ("2 guards", |s| s.overlay.guards = 2),
     ("3 guards", |s| s.overlay.guards = 3),
+    // What `anabranch onion proxy` does unless it is told otherwise.
+    ("2 guards, one exit for a session", |s| {
+        (s.overlay.guards, s.overlay.exit, s.overlay.placement) = (2, Exit::PerSession, "timeouts".into());
+    }),
     ("2 guards at both ends, 3 + 3 hops", |s| {
         (s.overlay.guards, s.overlay.far_hops, s.overlay.far_guards) = (2, 3, 2);
     }),
