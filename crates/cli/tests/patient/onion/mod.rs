@@ -229,7 +229,7 @@ fn host(network: u8) -> std::net::IpAddr {
 /// An epoch's length with which one begins once all relays are there, also on a busy machine, and the next not for long.
 fn epoch() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-    let begins = (now + 20..now + 35).flat_map(|at| (300..=3600).map(move |length| (at, length)));
+    let begins = (now + 30..now + 45).flat_map(|at| (300..=3600).map(move |length| (at, length)));
     begins.into_iter().find(|(at, length)| at % length == 0).expect("one of some thousand").1
 }
 
