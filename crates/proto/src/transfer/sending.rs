@@ -118,7 +118,7 @@ pub struct FileSender {
     resumed: u64,
     /// They did not help: all was sent again in this session.
     is_anew: bool,
-    /// How often all may still be sent again, over all sessions.
+    /// How often the file may still be hashed and sent again, over all sessions.
     anew_left: u8,
     /// Whether the file is still what was offered is being looked up.
     is_rechecking: bool,

@@ -9,18 +9,21 @@ use super::super::error::TransferError;
 use super::super::phase::Phase;
 use super::FileSender;
 
-/// How often all of a file is sent again because its hash was wrong with what the receiver had from before, though the
-/// file is still what was offered: what that had may be another's, once, and again after it was started again. Beyond,
-/// the receiver is at fault.
+/// How often a file is hashed again, and then sent again, because its hash was wrong with what the receiver had from
+/// before: what that had may be another's, once, and again after it was started again. Beyond, the receiver is at fault.
 pub(super) const MOST_ANEW: u8 = 3;
 
 impl FileSender {
-    /// Has the file hashed again, unless it is already.
+    /// Has the file hashed again, unless it is already, or was too often: a receiver that falls silent meanwhile could
+    /// have it hashed without end.
     pub(super) fn recheck_file(&mut self) {
-        if !self.is_rechecking {
-            self.is_rechecking = true;
-            self.recheck = Some(FileCheck::new(self.offer.clone()));
+        if self.is_rechecking {
+            return;
         }
+        let Some(left) = self.anew_left.checked_sub(1) else { return self.fail(TransferError::WrongHash) };
+        self.anew_left = left;
+        self.is_rechecking = true;
+        self.recheck = Some(FileCheck::new(self.offer.clone()));
     }
 
     /// A part of the file was hashed again. One that has changed is of no use to anybody; one that has not is
@@ -42,8 +45,7 @@ impl FileSender {
     }
 
     fn send_all_anew(&mut self, now: Time) {
-        let Some(left) = self.anew_left.checked_sub(1) else { return self.fail(TransferError::WrongHash) };
-        (self.is_anew, self.anew_left) = (true, left);
+        self.is_anew = true;
         self.forget_arrivals();
         self.progressed = Some(now);
         self.enter(now, Phase::Sending);

@@ -51,7 +51,7 @@ impl Pair {
             sender,
             receiver: Receiver::new(identity, limits),
             now: Time::ZERO,
-            file: FileOfZeros { has_changed: false },
+            file: FileOfZeros { has_changed: false, stands_still: false },
         }
     }
 
@@ -82,7 +82,9 @@ impl Pair {
     }
 
     fn read(&mut self) {
-        while let Some(job) = self.sender.next_job() {
+        while !self.file.stands_still
+            && let Some(job) = self.sender.next_job()
+        {
             assert!(job.task.is_of_sender());
             self.sender.on_done(self.now, job.work(&mut Zeros, &mut self.file));
         }
@@ -194,6 +196,8 @@ impl Source for NoSource {
 #[derive(Clone)]
 struct FileOfZeros {
     has_changed: bool,
+    /// Nothing that is asked for is done.
+    stands_still: bool,
 }
 
 impl Source for FileOfZeros {
@@ -467,19 +471,23 @@ fn in_each_session_that_is_begun_anew_all_may_be_sent_again_once() {
     assert_eq!((lies, sessions), (2, 2));
 }
 
+/// What a receiver says that has a part from before, and finds the wrong hash once all has come.
+fn wrong_with_a_part() -> impl FnMut(&mut Code, &mut String) {
+    let (mut told, mut lied) = (false, false);
+    move |code, text| match code {
+        Code::Accepted | Code::Waiting if !told => (*code, *text, told) = (Code::Accepted, "0+10".into(), true),
+        Code::Incomplete | Code::Checking | Code::Complete if !lied => (*code, lied) = (Code::Accepted, true),
+        _ => {}
+    }
+}
+
 /// A soak found it: over a path with long silences a file was sent in one session after the other.
 #[test]
 fn a_file_whose_hash_is_wrong_in_session_after_session_is_given_up() {
     let mut pair = Pair::of_blocks(50);
     for round in 0..=MOST_ANEW {
         assert!(pair.sender.outcome().is_none(), "{round}: {:?}", pair.sender.outcome());
-        // A part that is there from before, and when all has come its hash is wrong.
-        let (mut told, mut lied) = (false, false);
-        let mut lie = |code: &mut Code, text: &mut String| match code {
-            Code::Accepted | Code::Waiting if !told => (*code, *text, told) = (Code::Accepted, "0+10".into(), true),
-            Code::Incomplete | Code::Checking | Code::Complete if !lied => (*code, lied) = (Code::Accepted, true),
-            _ => {}
-        };
+        let mut lie = wrong_with_a_part();
         while pair.sender.phase() != Phase::Finishing {
             pair.go_on(10, &mut lie);
         }
@@ -501,12 +509,7 @@ fn a_file_whose_hash_is_wrong_in_session_after_session_is_given_up() {
 #[test]
 fn a_file_that_has_changed_is_not_sent_again() {
     let mut pair = Pair::of_blocks(50);
-    let (mut told, mut lied) = (false, false);
-    let mut lie = |code: &mut Code, text: &mut String| match code {
-        Code::Accepted | Code::Waiting if !told => (*code, *text, told) = (Code::Accepted, "0+10".into(), true),
-        Code::Incomplete | Code::Checking | Code::Complete if !lied => (*code, lied) = (Code::Accepted, true),
-        _ => {}
-    };
+    let mut lie = wrong_with_a_part();
     while pair.sender.phase() != Phase::Finishing {
         pair.go_on(10, &mut lie);
     }
@@ -516,7 +519,33 @@ fn a_file_that_has_changed_is_not_sent_again() {
     let outcome = pair.sender.outcome();
     assert!(matches!(outcome, Some(Err(TransferError::Changed))), "{outcome:?}");
     let more = pair.sender.courier().counters().sent - sent;
-    assert!(lied && more < 40, "{more} more packets, though a file of 40 blocks was not to be sent again");
+    assert!(more < 40, "{more} more packets, though a file of 40 blocks was not to be sent again");
+}
+
+#[test]
+fn a_receiver_that_falls_silent_whenever_the_file_is_hashed_again_is_given_up() {
+    let mut pair = Pair::of_blocks(50);
+    for round in 0..=MOST_ANEW {
+        assert!(pair.sender.outcome().is_none(), "{round}: {:?}", pair.sender.outcome());
+        let mut lie = wrong_with_a_part();
+        while pair.sender.phase() != Phase::Finishing {
+            pair.go_on(10, &mut lie);
+        }
+        pair.file.stands_still = true;
+        while pair.sender.recheck.is_none() && pair.sender.outcome().is_none() {
+            pair.go_on(10, &mut lie);
+        }
+        pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+        while pair.sender.phase() == Phase::Finishing {
+            pair.sent_at_most(2);
+            pair.wait(10);
+        }
+        // It is hashed, and is what it was, while the receiver is greeted anew.
+        pair.file.stands_still = false;
+        pair.read();
+    }
+    let outcome = pair.sender.outcome();
+    assert!(matches!(outcome, Some(Err(TransferError::WrongHash))), "{outcome:?}");
 }
 
 /// What is short passes, and what is long does not.
