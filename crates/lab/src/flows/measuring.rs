@@ -44,8 +44,8 @@ pub struct Measuring {
     delay: Duration,
     /// What was measured of each flow; goodput is there once the measurement has ended.
     pub flows: Vec<FlowMeasured>,
-    /// Flows whose handshake is over, or that have begun without one, and for a policy those that have begun or ended to send, whom no coordinator has
-    /// bounded since, if one wants to.
+    /// Flows whose handshake is over, or that have begun without one, and for a policy those that have begun or ended to
+    /// send, whom no coordinator has bounded since, if one wants to.
     changed: Vec<usize>,
     /// Whether a coordinator wants to know of flows that begin or end to send. The rule waits for its next look.
     tells_activity: bool,
