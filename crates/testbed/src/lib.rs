@@ -127,7 +127,7 @@ fn run_with(
     let steered = match service {
         Some(service) => {
             service.begin(clock);
-            Some(Steered::ByService(service))
+            Some(Steered::Service(service))
         }
         None => Steered::new(scenario, &plan),
     };

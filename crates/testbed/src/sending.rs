@@ -294,7 +294,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
 
     /// Tells the coordinator what a flow has counted.
     fn report(&self, flow: usize, now: Time) {
-        if let Some(Steered::ByPolicy(policy)) = &self.run.steered {
+        if let Some(Steered::Policy(policy)) = &self.run.steered {
             policy.report(now, self.flows[flow].sent.flow, self.stack.counted(flow), self.stack.round_trip(flow));
         }
     }
