@@ -7,6 +7,7 @@ use anabranch_control::flow::{Bounds, PeerId};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_lab::flows::measured::FlowSeries;
+use anabranch_lab::flows::steerable::RoundTripSeen;
 use anabranch_lab::flows::traffic::Outlet;
 use anabranch_net::clock::std_duration;
 use anabranch_scenario::flows::Stack;
@@ -40,6 +41,8 @@ pub struct KernelSender<'a> {
     /// Whether all is written, and the receiver's end awaited.
     is_ending: bool,
     samples: Samples,
+    /// What connections that have ended have counted.
+    ended: Packets,
     /// When what bounds its pace ends.
     bounded_until: Option<Time>,
     chunk: Vec<u8>,
@@ -59,6 +62,7 @@ impl<'a> KernelSender<'a> {
             pending: Pending::default(),
             is_ending: false,
             samples: Samples::new(congestion.starts_with("bbr") || run.scenario.flows[number].steered),
+            ended: Packets::default(),
             bounded_until: None,
             chunk: vec![0x5a; CHUNK],
         })
@@ -77,6 +81,13 @@ impl<'a> KernelSender<'a> {
         }
     }
 
+    /// The connection ends; what it has counted stays.
+    fn take_stream(&mut self) -> Option<TcpStream> {
+        let stream = self.stream.take()?;
+        self.ended = self.ended.plus(counted(&stream));
+        Some(stream)
+    }
+
     /// Writes as much as the kernel takes, or hears of the receiver's end. That ends the
     /// connection when it has all, which is known here half a round trip later, as an ACK
     /// would be.
@@ -86,7 +97,7 @@ impl<'a> KernelSender<'a> {
             if stream.read(&mut [0])? > 0 {
                 return Ok(None);
             }
-            self.stream = None;
+            self.take_stream();
             return Ok(Some(Happened::Delivered));
         }
         let length = self.chunk.len().min(usize::try_from(self.pending.bytes).unwrap_or(self.chunk.len()));
@@ -103,6 +114,14 @@ impl<'a> KernelSender<'a> {
         // The connection goes on: what is in flight cannot be told from what arrived.
         Ok(Some(Happened::Written))
     }
+}
+
+/// What a connection has counted; nothing once it is reset.
+fn counted(stream: &TcpStream) -> Packets {
+    kernel_info::info(stream).map_or_else(
+        |_| Packets::default(),
+        |info| Packets { packets: info.sent, lost: info.retransmits, spurious: 0, acked_bytes: info.acked },
+    )
 }
 
 impl SenderStack for KernelSender<'_> {
@@ -131,7 +150,7 @@ impl SenderStack for KernelSender<'_> {
 
     fn close(&mut self, _: usize) -> Result<(), TestbedFailure> {
         (self.pending, self.is_ending) = (Pending::default(), false);
-        let ended = self.stream.take().map_or(Ok(()), kernel_tcp::abort);
+        let ended = self.take_stream().map_or(Ok(()), kernel_tcp::abort);
         ended.map_err(TestbedFailure::sockets("end a TCP connection"))
     }
 
@@ -171,14 +190,19 @@ impl SenderStack for KernelSender<'_> {
         None
     }
 
-    fn min_rtt(&self, _: usize) -> Option<Duration> {
-        kernel_info::info(self.stream.as_ref()?).ok()?.min_rtt
+    fn counted(&self, _: usize) -> Packets {
+        self.ended.plus(self.stream.as_ref().map(counted).unwrap_or_default())
+    }
+
+    fn round_trip(&self, _: usize) -> Option<RoundTripSeen> {
+        let info = kernel_info::info(self.stream.as_ref()?).ok()?;
+        Some(RoundTripSeen { smoothed: info.smoothed_rtt?, min: info.min_rtt? })
     }
 
     /// What bounds a window elsewhere bounds the pace here: nobody but a congestion control can set
     /// the window of a connection that stands.
     fn set_bounds(&mut self, _: usize, bounds: Bounds) {
-        let over_round_trip = || Some(bounds.maximum? / self.min_rtt(0)?);
+        let over_round_trip = || Some(bounds.maximum? / self.round_trip(0)?.min);
         let packet = self.run.scenario.packets.data;
         let least = packet / LONGEST_GAP;
         let rate = bounds.rate.or_else(over_round_trip).map(|rate| rate.max(least));

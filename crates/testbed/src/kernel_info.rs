@@ -92,6 +92,10 @@ pub struct Info {
     pub pacing_mbit_s: Option<f64>,
     /// Packets sent again since the connection began.
     pub retransmits: u64,
+    /// Packets with data sent since the connection began, those that were sent again among them.
+    pub sent: u64,
+    /// Bytes acknowledged since the connection began.
+    pub acked: u64,
 }
 
 impl From<Raw> for Info {
@@ -108,6 +112,8 @@ impl From<Raw> for Info {
             min_rtt: (raw.min_rtt_us < u32::MAX).then(|| micros(raw.min_rtt_us)),
             pacing_mbit_s: (raw.pacing_rate != u64::MAX).then(|| raw.pacing_rate as f64 * 8.0 / 1e6),
             retransmits: u64::from(raw.total_retrans),
+            sent: u64::from(raw.data_segs_out),
+            acked: raw.bytes_acked,
         }
     }
 }

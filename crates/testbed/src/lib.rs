@@ -13,6 +13,7 @@ mod failure;
 mod kernel;
 mod kernel_info;
 pub mod kernel_tcp;
+mod learned;
 mod lengths;
 mod measure;
 pub mod namespace;
@@ -50,7 +51,7 @@ use quic::{QuicReceivers, QuicSenders};
 use receiving::{Arrived, receive};
 use sending::{Sent, send};
 use service::Service;
-use steering::{ByRule, Steered};
+use steering::Steered;
 use udp::{UdpReceivers, UdpSenders};
 use watch::Sights;
 
@@ -126,13 +127,17 @@ fn run_with(
     let steered = match service {
         Some(service) => {
             service.begin(clock);
-            Some(Steered::ByService(service))
+            Some(Steered::Service(service))
         }
-        None => ByRule::new(scenario, plan.cross_bytes.clone()).map(Steered::ByRule),
+        None => Steered::new(scenario, &plan),
     };
     let run = Run { scenario, plan: &plan, clock, stop: &stop, steered };
-    let run = &run;
+    let tell = |run: &Run<'_>| {
+        let decisions = run.steered.as_ref().map(Steered::take_decisions);
+        decisions.iter().flatten().for_each(|told| monitor.on_decision(told.at, &told.rates));
+    };
     let mut seen = std::thread::scope(|scope| {
+        let run = &run;
         let (sockets, left, identity) = (ready.sockets, &ready.left, &ready.identity);
         let receivers: Vec<Joined<'_, Vec<Arrived>>> = vec![
             spawn(scope, run, || receive(run, sockets.receivers, |sockets| UdpReceivers::new(run, sockets))),
@@ -157,6 +162,7 @@ fn run_with(
                 second += Duration::SECOND;
                 monitor.on_second();
             }
+            tell(run);
             if monitor.is_interrupted() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -167,9 +173,12 @@ fn run_with(
             sent: join(senders)?,
             arrived: join(receivers)?,
             watched: Sights::default(),
+            notes: Vec::new(),
             end,
         })
     })?;
+    tell(&run);
+    seen.notes.extend(run.steered.and_then(Steered::into_note));
     let emulator = emulator.stop()?;
     seen.watched = plan.watched.take();
     Ok(Emulated { measured: measure::assemble(scenario, &plan, seen, &emulator), emulator })

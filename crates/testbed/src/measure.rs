@@ -17,6 +17,8 @@ pub struct Seen {
     pub sent: Vec<Sent>,
     pub arrived: Vec<Arrived>,
     pub watched: Sights,
+    /// What its coordinator has to say.
+    pub notes: Vec<String>,
     pub end: Time,
 }
 
@@ -87,7 +89,7 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         length: seen.end.since(Time::ZERO),
         events: None,
         warnings: emulator.warnings(),
-        notes: Vec::new(),
+        notes: seen.notes,
     }
 }
 
@@ -101,9 +103,9 @@ fn arrived<'a>(plan: &Plan, all: &'a [Arrived], flow: usize) -> Vec<&'a Arrived>
 fn said(measured: &mut FlowMeasured, sent: &Sent, arrived: &[&Arrived]) {
     measured.controller = sent.controller.clone();
     if let Some(packets) = sent.packets {
-        measured.packets_sent = packets.sent;
+        measured.packets_sent = packets.packets;
         measured.packets_lost = packets.lost;
-        measured.spurious_losses = packets.spurious_losses;
+        measured.spurious_losses = packets.spurious;
     }
     measured.on_time = sent.on_time;
     measured.completion_acked = sent.completion_acked.clone();

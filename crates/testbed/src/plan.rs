@@ -10,7 +10,8 @@ use crate::tun::{Block, Tun, TunConfig};
 use anabranch_control::flow::Actuator;
 use anabranch_lab::flows::FlowScenario;
 use anabranch_net::quic::identity::Identity;
-use anabranch_scenario::flows::Stack;
+use anabranch_scenario::flows::{FlowSpec, Learned, Stack};
+use anabranch_scenario::policy;
 use anabranch_sim::network::{LinkId, NetworkBuilder};
 
 use super::failure::TestbedFailure;
@@ -95,10 +96,7 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
         return refuse(format!("{receivers} receivers; {MOST_RECEIVERS} have an address on real packets"));
     }
     if let Some(learned) = scenario.steering.as_ref().and_then(|steering| steering.policy.as_ref()) {
-        return refuse(format!(
-            "steering.policy = \"{}\": a policy steers simulated flows alone; expected every_ms in its place, for the rule",
-            learned.name
-        ));
+        check_policy(scenario, learned).or_else(refuse)?;
     }
     for flow in &scenario.flows {
         let whose = match flow.stack {
@@ -109,7 +107,8 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
         if flow.receivers.len() > 1 {
             return refuse(format!("flow \"{}\": {whose} has one receiver; expected one", flow.name));
         }
-        let fixes = scenario.steering.as_ref().is_some_and(|steering| steering.actuator == Actuator::Fixed);
+        let by_rule = scenario.steering.as_ref().filter(|steering| steering.policy.is_none());
+        let fixes = by_rule.is_some_and(|steering| steering.actuator == Actuator::Fixed);
         if flow.steered && fixes && flow.stack != Stack::Quic {
             return refuse(format!(
                 "flow \"{}\": nobody can fix the window of the kernel's TCP from outside; expected steering.actuator = \
@@ -129,6 +128,37 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
         ));
     }
     Ok(())
+}
+
+/// Refuses a policy that sees or does what nobody can on real packets.
+fn check_policy(scenario: &FlowScenario, learned: &Learned) -> Result<(), String> {
+    let Learned { name, sight, .. } = learned;
+    if let Some(hidden) = sight.features.iter().find(|feature| !feature.is_deployable()) {
+        return Err(format!(
+            "steering.policy = \"{name}\": it sees \"{}\", which nobody knows of real packets; expected a policy that does \
+             not",
+            hidden.name()
+        ));
+    }
+    let is_kernels = |flow: &&FlowSpec| flow.steered && matches!(flow.stack, Stack::Kernel(_));
+    let does = match sight.actuator {
+        policy::Actuator::Fixed => "fixes windows",
+        policy::Actuator::Initial => "tells connections the window to begin with",
+        policy::Actuator::Bounded | policy::Actuator::Rate | policy::Actuator::Share | policy::Actuator::Lent => {
+            return Ok(());
+        }
+    };
+    match scenario.flows.iter().find(is_kernels) {
+        Some(flow) => Err(format!(
+            "steering.policy = \"{name}\": it {does} (\"{}\"), which nobody can from outside for the kernel's TCP of flow \
+             \"{}\"; expected a policy whose actuator is a pace (\"bounded\", \"rate\", \"share\" or \"lent\"), or \
+             controller = \"quic:{}\"",
+            sight.actuator.name(),
+            flow.name,
+            flow.controller.name
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Makes the namespaces, devices and sockets, and describes the links.
@@ -200,6 +230,7 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     let mut emulator = EmulatorConfig::new(network, scenario.seed, devices, routes);
     emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone(), Arc::clone(&counted))));
     emulator.sample_interval = Some(super::watch::interval(scenario));
+    emulator.look_interval = super::watch::look_interval(scenario);
     emulator.sources = cross.into_sources();
     let quic_packet = quic_packet(packets);
     let identity = Identity::generate();

@@ -10,6 +10,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_lab::flows::measured::FlowSeries;
 use anabranch_lab::flows::sample::SenderState;
+use anabranch_lab::flows::steerable::RoundTripSeen;
 use anabranch_lab::flows::traffic::Outlet;
 use anabranch_net::clock::{Clock, std_duration};
 use anabranch_net::quic::identity::{Identity, PublicKey};
@@ -71,6 +72,14 @@ type Connecting = Pin<Box<dyn Future<Output = Result<OutStream, StreamError>>>>;
 struct Live {
     stream: OutStream,
     flow: Flow,
+}
+
+impl Live {
+    /// Whole packets of QUIC are acknowledged, with what is in them beside data.
+    fn counted(&self) -> Packets {
+        let (packets, lost) = self.stream.packets();
+        Packets { packets, lost, spurious: 0, acked_bytes: self.flow.snapshot().delivered.get() }
+    }
 }
 
 impl SenderState for Live {
@@ -186,10 +195,8 @@ impl Sender<'_> {
     fn close(&mut self) {
         self.idle();
         self.connecting = None;
-        let Some(Live { stream, .. }) = self.live.take() else { return };
-        let (packets, lost) = stream.packets();
-        self.packets.sent += packets;
-        self.packets.lost += lost;
+        let live = self.live.take();
+        self.packets = self.packets.plus(live.as_ref().map(Live::counted).unwrap_or_default());
     }
 }
 
@@ -243,8 +250,14 @@ impl SenderStack for QuicSenders<'_> {
         Some(self.flows[flow].packets)
     }
 
-    fn min_rtt(&self, flow: usize) -> Option<Duration> {
-        self.flows[flow].live.as_ref()?.flow.snapshot().min_rtt
+    fn counted(&self, flow: usize) -> Packets {
+        let Sender { packets, live, .. } = &self.flows[flow];
+        packets.plus(live.as_ref().map(Live::counted).unwrap_or_default())
+    }
+
+    fn round_trip(&self, flow: usize) -> Option<RoundTripSeen> {
+        let snapshot = self.flows[flow].live.as_ref()?.flow.snapshot();
+        Some(RoundTripSeen { smoothed: snapshot.smoothed_rtt?, min: snapshot.min_rtt? })
     }
 
     fn set_bounds(&mut self, flow: usize, bounds: Bounds) {

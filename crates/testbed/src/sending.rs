@@ -7,12 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anabranch_control::flow::{Bounds, PeerId};
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::measured::FlowSeries;
+use anabranch_lab::flows::steerable::RoundTripSeen;
 use anabranch_lab::flows::traffic::{Action, Application, Outlet};
 use anabranch_scenario::flows::FlowSpec;
 
 use super::Run;
 use super::failure::TestbedFailure;
+use super::steering::Steered;
 use super::ticks::{Tick, Ticks};
+
+/// What a sender counts.
+pub use anabranch_lab::flows::node::Sent as Packets;
 
 /// An application, which its flow's stack may ask for more while packets leave.
 pub type Shared = Arc<Mutex<Application>>;
@@ -53,13 +58,14 @@ pub trait SenderStack {
     /// Packets of all connections that are closed; none if the stack does not count them.
     fn packets(&self, flow: usize) -> Option<Packets>;
 
-    /// The least round-trip time, once there was a sample.
-    fn min_rtt(&self, _flow: usize) -> Option<Duration> {
-        None
-    }
+    /// What all connections have counted so far, the one that there is among them.
+    fn counted(&self, flow: usize) -> Packets;
+
+    /// The round trips of the connection, once there was a sample.
+    fn round_trip(&self, flow: usize) -> Option<RoundTripSeen>;
 
     /// Bounds the window, or the pace.
-    fn set_bounds(&mut self, _flow: usize, _bounds: Bounds) {}
+    fn set_bounds(&mut self, flow: usize, bounds: Bounds);
 }
 
 /// Something that has happened to a connection.
@@ -82,17 +88,6 @@ pub enum Happened {
     Delivered,
     /// All that was handed over has been taken; when it arrives will not be known.
     Written,
-}
-
-/// What a sender counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packets {
-    /// Packets that left.
-    pub sent: u64,
-    /// Packets declared lost.
-    pub lost: u64,
-    /// Of those, packets that were only late.
-    pub spurious_losses: u64,
 }
 
 /// What a flow's sender did.
@@ -203,6 +198,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     fn look(&mut self, ticks: &mut Ticks, now: Time) {
         while let Some(tick) = ticks.pop(now) {
             if let (Tick::Steering, Some(steered)) = (tick, &self.run.steered) {
+                (0..self.flows.len()).for_each(|flow| self.report(flow, now));
                 steered.observe(now, self.run.plan);
             }
             for flow in 0..self.flows.len() {
@@ -262,6 +258,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
 
     fn open(&mut self, flow: usize, now: Time) -> Result<(), TestbedFailure> {
         self.close(flow)?;
+        self.report(flow, now);
         let this = &mut self.flows[flow];
         this.since = now;
         this.sent.since.push(now);
@@ -271,7 +268,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
         if self.stack.open(flow, connection, &this.application)? {
             let now = self.run.clock.now();
             // Before anything leaves: the kernel's handshake has told of the round trip.
-            self.tell(flow);
+            self.tell(flow, now);
             self.steer(flow, now);
             self.begin(flow, now);
         }
@@ -292,21 +289,29 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     fn note(&mut self, flow: usize, at: Time) {
         let this = &mut self.flows[flow];
         this.sent.notes.push((at, lock(&this.application).is_on()));
-        self.tell(flow);
+        self.tell(flow, at);
     }
 
-    /// Tells the coordinator whether a flow is on.
-    fn tell(&self, flow: usize) {
+    /// Tells the coordinator what a flow has counted.
+    fn report(&self, flow: usize, now: Time) {
+        if let Some(Steered::Policy(policy)) = &self.run.steered {
+            policy.report(now, self.flows[flow].sent.flow, self.stack.counted(flow), self.stack.round_trip(flow));
+        }
+    }
+
+    /// Tells the coordinator whether a flow is on, which it may just have become, or that it has a connection.
+    fn tell(&self, flow: usize, now: Time) {
+        self.report(flow, now);
         let this = &self.flows[flow];
         if let Some(steered) = &self.run.steered {
-            steered.note(this.sent.flow, lock(&this.application).is_on());
+            steered.note(now, this.sent.flow, lock(&this.application).is_on());
         }
     }
 
     /// Sets a flow's bounds, if there is a coordinator and it is steered.
     fn steer(&mut self, flow: usize, now: Time) {
         let Some(steered) = &self.run.steered else { return };
-        let min_rtt = self.stack.min_rtt(flow);
+        let min_rtt = self.stack.round_trip(flow).map(|round_trip| round_trip.min);
         if let Some(bounds) = steered.bounds(now, self.flows[flow].sent.flow, min_rtt) {
             self.stack.set_bounds(flow, bounds);
         }
@@ -314,8 +319,10 @@ impl<'a, S: SenderStack> Driver<'a, S> {
 
     fn on_event(&mut self, Event { flow, at, happened }: Event) {
         if happened == Happened::Established {
-            self.begin(flow, at);
+            // Before any data leaves.
+            self.tell(flow, at);
             self.steer(flow, at);
+            self.begin(flow, at);
             return;
         }
         let this = &mut self.flows[flow];

@@ -2,7 +2,7 @@
 //! has arrived, and senders ask it for their bounds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
@@ -12,6 +12,7 @@ use anabranch_lab::flows::coordinator::Coordinator;
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::{Course, Varying};
 
+use super::learned::{ByPolicy, Decision};
 use super::lengths::share;
 use super::plan::Plan;
 use super::service::{self, Service};
@@ -22,41 +23,72 @@ use super::watch::CrossBytes;
 #[derive(Debug)]
 pub enum Steered<'a> {
     /// The scenario's own coordinator, by its rule, in this process.
-    ByRule(ByRule<'a>),
+    Rule(ByRule<'a>),
+    /// The same, by the scenario's policy.
+    Policy(Box<ByPolicy>),
     /// A coordinator and agents over QUIC.
-    ByService(&'a Service<'a>),
+    Service(&'a Service<'a>),
 }
 
 impl<'a> Steered<'a> {
-    /// When senders look, and tell what they do.
-    pub fn ticks(&self, scenario: &FlowScenario) -> Ticks {
-        match self {
-            Steered::ByRule(_) => Ticks::steered(scenario),
-            Steered::ByService(_) => Ticks::new(scenario).looking_each(service::LOOK),
+    /// As the scenario wants it, if it does.
+    pub fn new(scenario: &'a FlowScenario, plan: &Plan) -> Option<Steered<'a>> {
+        match ByPolicy::new(scenario, Arc::clone(&plan.counted), Arc::clone(&plan.cross_bytes)) {
+            Some(policy) => Some(Steered::Policy(Box::new(policy))),
+            None => ByRule::new(scenario, Arc::clone(&plan.cross_bytes)).map(Steered::Rule),
         }
     }
 
-    /// A flow's application goes on or off.
-    pub fn note(&self, flow: usize, is_on: bool) {
+    /// What a policy has told since this was asked.
+    pub fn take_decisions(&self) -> Vec<Decision> {
         match self {
-            Steered::ByRule(rule) => rule.note(flow, is_on),
-            Steered::ByService(service) => service.note(flow, is_on),
+            Steered::Policy(policy) => policy.take_decisions(),
+            Steered::Rule(_) | Steered::Service(_) => Vec::new(),
+        }
+    }
+
+    /// What is to be known of it when the run is over.
+    pub fn into_note(self) -> Option<String> {
+        match self {
+            Steered::Policy(policy) => policy.into_note(),
+            Steered::Rule(_) | Steered::Service(_) => None,
+        }
+    }
+
+    /// When senders look, and tell what they do.
+    pub fn ticks(&self, scenario: &FlowScenario) -> Ticks {
+        match self {
+            Steered::Rule(_) => Ticks::steered(scenario),
+            Steered::Policy(policy) => Ticks::new(scenario).looking_each(policy.every()),
+            Steered::Service(_) => Ticks::new(scenario).looking_each(service::LOOK),
+        }
+    }
+
+    /// At `now` a flow's application goes on or off, or has a connection.
+    pub fn note(&self, now: Time, flow: usize, is_on: bool) {
+        match self {
+            Steered::Rule(rule) => rule.note(flow, is_on),
+            Steered::Policy(policy) => policy.note(now, flow, is_on),
+            Steered::Service(service) => service.note(flow, is_on),
         }
     }
 
     /// Looks at what has been sent and has arrived.
     pub fn observe(&self, now: Time, plan: &Plan) {
         match self {
-            Steered::ByRule(rule) => rule.observe(now),
-            Steered::ByService(service) => service.observe(plan),
+            Steered::Rule(rule) => rule.observe(now),
+            Steered::Policy(policy) => policy.observe(now),
+            Steered::Service(service) => service.observe(plan),
         }
     }
 
-    /// The bounds of `flow` at `now`, under a least round trip of `min_rtt`; none for one that nobody bounds.
+    /// The bounds of `flow` at `now`, under a least round trip of `min_rtt`; none for one that nobody bounds, and where what
+    /// was told before still holds.
     pub fn bounds(&self, now: Time, flow: usize, min_rtt: Option<Duration>) -> Option<Bounds> {
         match self {
-            Steered::ByRule(rule) => rule.bounds(now, flow, min_rtt),
-            Steered::ByService(service) => service.bounds(now, flow, min_rtt),
+            Steered::Rule(rule) => rule.bounds(now, flow, min_rtt),
+            Steered::Policy(policy) => policy.bounds(now, flow),
+            Steered::Service(service) => service.bounds(now, flow, min_rtt),
         }
     }
 }
@@ -121,8 +153,6 @@ impl<'a> ByRule<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use anabranch_control::units::Bytes;
     use anabranch_scenario::file::parse_flows;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anabranch_control::flow::{Bounds, PeerId};
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::measured::FlowSeries;
+use anabranch_lab::flows::steerable::RoundTripSeen;
 use anabranch_lab::flows::{FlowRunError, node};
 use anabranch_net::flow::{
     Accept, EndReason, FlowId, FlowKey, FlowSpec, Pattern, ReceiverConfig, ReceiverEvent, Receivers, SenderEvent,
@@ -120,9 +121,7 @@ impl SenderStack for UdpSenders<'_> {
     fn close(&mut self, flow: usize) -> Result<(), TestbedFailure> {
         let this = &mut self.flows[flow];
         if let Some(sender) = this.id.take().and_then(|id| self.senders.close(id)) {
-            this.packets.sent += sender.packets_sent();
-            this.packets.lost += sender.packets_lost();
-            this.packets.spurious_losses += sender.spurious_losses();
+            this.packets = this.packets.plus(Packets::of(&sender));
         }
         Ok(())
     }
@@ -160,8 +159,14 @@ impl SenderStack for UdpSenders<'_> {
         Some(self.flows[flow].packets)
     }
 
-    fn min_rtt(&self, flow: usize) -> Option<Duration> {
-        self.sender(flow).and_then(|sender| sender.min_rtt(PeerId(0)))
+    fn counted(&self, flow: usize) -> Packets {
+        let live = self.sender(flow).map(Packets::of).unwrap_or_default();
+        self.flows[flow].packets.plus(live)
+    }
+
+    fn round_trip(&self, flow: usize) -> Option<RoundTripSeen> {
+        let rtt = self.sender(flow)?.metrics(PeerId(0)).rtt?;
+        Some(RoundTripSeen { smoothed: rtt.smoothed, min: rtt.min })
     }
 
     fn set_bounds(&mut self, flow: usize, bounds: Bounds) {

@@ -9,6 +9,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::cross::CrossSource;
 use anabranch_lab::flows::measured::Delays;
+use anabranch_lab::flows::steerable::LinkState;
 use anabranch_proto::flow::wire::{self, Body};
 use anabranch_scenario::flows::Stack;
 use anabranch_sim::network::{LinkId, Network, RouteId};
@@ -82,13 +83,16 @@ pub struct Counted {
     entered: Vec<AtomicU64>,
     /// The same as they leave it.
     delivered: Vec<AtomicU64>,
+    /// The link that a policy divides: nanoseconds that a packet would wait for it, packets that it has transmitted, and
+    /// packets that it has dropped.
+    link: [AtomicU64; 3],
 }
 
 impl Counted {
     /// Of this many flows.
     pub fn new(flows: usize) -> Counted {
         let zeros = || (0..flows).map(|_| AtomicU64::new(0)).collect();
-        Counted { entered: zeros(), delivered: zeros() }
+        Counted { entered: zeros(), delivered: zeros(), link: Default::default() }
     }
 
     /// Bytes of a flow's that its host has sent.
@@ -100,6 +104,32 @@ impl Counted {
     pub fn passed(&self, flow: usize) -> u64 {
         self.delivered[flow].load(Ordering::Relaxed)
     }
+
+    /// The link that a policy divides is so now.
+    pub fn set_link(&self, now: LinkState) {
+        let values = [now.waits.as_nanos(), now.transmitted, now.dropped];
+        self.link.iter().zip(values).for_each(|(kept, value)| kept.store(value, Ordering::Relaxed));
+    }
+
+    /// The link that a policy divides, as it was looked at last.
+    pub fn link(&self) -> LinkState {
+        let [waits, transmitted, dropped] = self.link.each_ref().map(|count| count.load(Ordering::Relaxed));
+        LinkState { waits: Duration::from_nanos(waits), transmitted, dropped }
+    }
+}
+
+/// How often the link that a policy divides is looked at: what it decides by is no older.
+const LINK_LOOK: Duration = Duration::from_millis(1);
+
+/// How often that is, if a policy steers.
+pub fn look_interval(scenario: &FlowScenario) -> Option<Duration> {
+    divided(scenario).map(|_| LINK_LOOK)
+}
+
+/// The link that a policy divides, if one does.
+fn divided(scenario: &FlowScenario) -> Option<LinkId> {
+    let steering = scenario.steering.as_ref().filter(|steering| steering.policy.is_some())?;
+    Some(LinkId(steering.link as u32))
 }
 
 /// Looks on.
@@ -117,6 +147,8 @@ pub struct Watcher {
     rows: bool,
     /// Whether each flow is QUIC's.
     quic: Vec<bool>,
+    /// The link that a policy divides.
+    divided: Option<LinkId>,
 }
 
 impl Watcher {
@@ -140,6 +172,7 @@ impl Watcher {
             delays_from: scenario.delays_from,
             rows: scenario.sample_every.is_some(),
             quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
+            divided: divided(scenario),
         }
     }
 }
@@ -229,6 +262,13 @@ impl Observer for Watcher {
             column.push(sum.as_millis_f64() / f64::from(*count));
             (*sum, *count) = (Duration::ZERO, 0);
         }
+    }
+
+    fn looked(&mut self, _: Time, network: &mut Network<Payload>) {
+        let Some(link) = self.divided else { return };
+        let count = network.count(link);
+        let waits = network.backlog(link);
+        self.counted.set_link(LinkState { waits, transmitted: count.packets, dropped: count.dropped });
     }
 }
 

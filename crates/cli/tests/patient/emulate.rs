@@ -172,6 +172,29 @@ fn a_coordinator_steers_real_flows_over_udp_and_quic() {
     assert!(delays.iter().all(|delay| *delay < 100.0), "{delays:?}");
 }
 
+/// A policy that was trained in simulations alone, on real packets: `C3-Single`, with QUIC in the simulated sender's place.
+/// Its goodput is to be within 3 % of the simulation's, a range that was set before it was seen.
+#[test]
+fn a_trained_policy_steers_quic_as_it_steers_a_simulation() {
+    if is_testbed_missing() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("experiments/c3-scenario-1/scenario.toml")).unwrap();
+    let policy = root.join("policies/c3-scenario-1/seed-1/policy.safetensors");
+    let text = text.replace("\"cubic\"", "\"quic:cubic\"");
+    let place = Place::new(&text.replace("every_ms = 100", &format!("policy = {policy:?}")));
+    let said = place.say(&["compare", "s.toml", "--json"]);
+    if !is_carried(&said) {
+        return;
+    }
+    let json = said.json();
+    let line = json["lines"].as_array().unwrap().iter().find(|line| line["metric"] == "goodput, Mbit/s").unwrap();
+    assert_eq!(line["controller"], "quic:cubic");
+    let [simulated, emulated] = ["simulated", "emulated"].map(|kind| line[kind][0].as_f64().unwrap());
+    assert!((emulated / simulated - 1.0).abs() <= 0.03, "{line}");
+}
+
 /// Blocks without a pause, and amounts with pauses on one connection: neither stalls.
 #[test]
 fn blocks_and_pauses_keep_real_flows_going() {

@@ -1,5 +1,6 @@
 //! Flows over links: the flow machines on a simulated network.
 
+pub mod acting;
 pub mod coordinator;
 pub mod cross;
 mod error;
@@ -14,6 +15,7 @@ mod run;
 pub mod run_files;
 pub mod sample;
 pub mod shares;
+pub mod steerable;
 mod steering;
 pub mod summary;
 pub mod traffic;

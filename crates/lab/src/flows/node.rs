@@ -84,7 +84,8 @@ pub struct Sent {
 }
 
 impl Sent {
-    fn of(sender: &FlowSender) -> Sent {
+    /// Of a sender's connection so far.
+    pub fn of(sender: &FlowSender) -> Sent {
         Sent {
             packets: sender.packets_sent(),
             lost: sender.packets_lost(),

@@ -1,16 +1,13 @@
 //! The coordinator as an agent of the world: it looks at the network at equal spans, and bounds
 //! the flows that it steers, by a rule or as it has learned.
 
-use std::sync::Arc;
-
-use anabranch_control::policy::Scratch;
 use anabranch_control::time::Time;
-use anabranch_scenario::flows::{FlowScenario, Learned, PacketSpec};
+use anabranch_scenario::flows::{FlowScenario, PacketSpec};
 use anabranch_sim::network::LinkId;
 
+use super::acting::Acting;
 use super::coordinator::Coordinator;
 use super::node::FlowNode;
-use super::view::View;
 use super::world::FlowWorld;
 use crate::monitor::Monitor;
 use crate::world::Observer;
@@ -24,41 +21,21 @@ pub enum Steering {
     Policy(Box<Acting>),
 }
 
-/// A policy that acts.
-#[derive(Clone, Debug)]
-pub struct Acting {
-    learned: Arc<Learned>,
-    view: View,
-    due: Time,
-    scratch: Scratch,
-    observation: Vec<f32>,
-    rates: Vec<f32>,
-    /// That it has seen what no training had shown it, told once.
-    note: Option<String>,
-}
-
 impl Steering {
     /// As the scenario wants it, if it does.
     pub fn new(scenario: &FlowScenario) -> Option<Steering> {
         let steering = scenario.steering.as_ref()?;
-        let Some(learned) = &steering.policy else { return Some(Steering::Rule(Coordinator::new(steering))) };
-        let view = View::new(learned.sight.clone(), scenario);
-        Some(Steering::Policy(Box::new(Acting {
-            due: Time::ZERO,
-            scratch: Scratch::default(),
-            observation: vec![0.0; view.observation_len()],
-            rates: vec![0.0; view.agents().len()],
-            note: None,
-            view,
-            learned: Arc::clone(learned),
-        })))
+        Some(match Acting::new(scenario) {
+            Some(acting) => Steering::Policy(Box::new(acting)),
+            None => Steering::Rule(Coordinator::new(steering)),
+        })
     }
 
     /// When it acts next.
     pub fn due(&self) -> Time {
         match self {
             Steering::Rule(coordinator) => coordinator.due(),
-            Steering::Policy(acting) => acting.due.min(acting.view.divides()),
+            Steering::Policy(acting) => acting.due(),
         }
     }
 
@@ -66,7 +43,7 @@ impl Steering {
     pub fn notes(self) -> Vec<String> {
         match self {
             Steering::Rule(_) => Vec::new(),
-            Steering::Policy(acting) => acting.note.into_iter().collect(),
+            Steering::Policy(acting) => acting.into_note().into_iter().collect(),
         }
     }
 
@@ -81,7 +58,11 @@ impl Steering {
                     bound(coordinator, flow, world);
                 }
             }
-            Steering::Policy(acting) => acting.act(world, monitor),
+            Steering::Policy(acting) => {
+                if let Some(rates) = acting.act(world) {
+                    monitor.on_decision(world.now(), rates);
+                }
+            }
         }
     }
 
@@ -89,39 +70,8 @@ impl Steering {
     pub fn on_changed<O: Observer<FlowNode>>(&self, flow: usize, world: &mut FlowWorld<O>) {
         match self {
             Steering::Rule(coordinator) => bound(coordinator, flow, world),
-            Steering::Policy(acting) => acting.view.on_changed(flow, world),
+            Steering::Policy(acting) => acting.on_changed(flow, world),
         }
-    }
-}
-
-impl Acting {
-    fn act<O: Observer<FlowNode>>(&mut self, world: &mut FlowWorld<O>, monitor: &dyn Monitor) {
-        let Acting { learned, view, due, scratch, observation, rates, note } = self;
-        if world.now() < *due {
-            // Those below divide what they were told.
-            view.divide(world);
-            return;
-        }
-        view.look(world);
-        view.observe(observation);
-        let (policy, reading) = (&learned.saved.policy, learned.reading);
-        if note.is_none()
-            && let Some(beyond) = policy.beyond(reading, observation, scratch)
-        {
-            let (name, feature) = (&learned.name, learned.sight.features[reading.feature(beyond.input)].name());
-            let (value, least, most) = (beyond.value, beyond.least, beyond.most);
-            *note = Some(format!(
-                "{name}: at {} {feature} is {value}, and was from {least} to {most} in its training: it is cut there, \
-                 and what the policy says of it was never tried",
-                world.now()
-            ));
-        }
-        policy.rates(reading, observation, scratch, rates);
-        view.tell(rates, world);
-        monitor.on_decision(world.now(), rates);
-        let (next, end) = (world.now() + learned.sight.interval, Time::ZERO + world.scenario().length);
-        // At the end nobody would act on it.
-        *due = if next < end { next } else { Time::MAX };
     }
 }
 

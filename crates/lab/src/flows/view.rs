@@ -1,25 +1,20 @@
-//! What a coordinator that has learned, or is learning, sees of a world of flows, and what it does there: one code for
-//! environments and runs, so that a policy sees in both the same.
+//! What a coordinator that has learned, or is learning, sees of flows and their link, and what it does there: one code for
+//! environments, runs and real packets, so that a policy sees in all the same.
 //!
 //! What is told is told to agents: to hosts, or to sub-domains of hosts. A sub-domain has a coordinator of its own, by the rule:
 //! it divides what it was told evenly among those of its hosts that are active, each [`BELOW`]. As often, sub-domains tell each
 //! other how many those are, or that there are none, where what they were told depends on it ([`Actuator::Share`],
 //! [`Actuator::Lent`]).
 
-use anabranch_control::flow::PeerId;
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_scenario::flows::{FlowScenario, PacketSpec, QueueSpec};
 use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
 use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, hosts};
-use anabranch_sim::network::{Capacity, CodelConfig, Limit, LinkId, RedConfig};
-
-use anabranch_control::time::Duration;
+use anabranch_sim::network::{Capacity, CodelConfig, Limit, RedConfig};
 
 use super::coordinator::lease;
-use super::node::FlowNode;
-use super::world::FlowWorld;
-use crate::world::Observer;
+use super::steerable::{RoundTripSeen, Steerable};
 
 /// The longest wait at a link whose queue has no end counts as this.
 const UNLIMITED: Duration = Duration::from_millis(100);
@@ -87,7 +82,7 @@ impl Counts {
     }
 }
 
-/// The view of a world.
+/// The view of what is steered.
 #[derive(Clone, Debug)]
 pub struct View {
     sight: Sight,
@@ -107,6 +102,8 @@ pub struct View {
     has_told: bool,
     /// When what was told is divided anew.
     divides: Time,
+    /// When it was looked last.
+    looked: Option<Time>,
     counted: Counted,
     cross: CrossCourse,
     /// The link as it was seen last.
@@ -122,7 +119,7 @@ pub struct View {
 }
 
 impl View {
-    /// Of `scenario`, before its beginning. The world must watch the link of `sight`.
+    /// Of `scenario`, before its beginning. A simulated world must watch the link of `sight`.
     ///
     /// # Panics
     ///
@@ -137,6 +134,7 @@ impl View {
             rates: vec![0.0; hosts.len()],
             has_told: false,
             divides: Time::MAX,
+            looked: None,
             counted: Counted { hosts: vec![(0, 0, 0); hosts.len()], ..Counted::default() },
             cross: CrossCourse::default(),
             link: LinkSeen::default(),
@@ -155,7 +153,7 @@ impl View {
     pub fn reset(&mut self) {
         self.told.fill(0.0);
         self.rates.fill(0.0);
-        (self.has_told, self.divides) = (false, Time::MAX);
+        (self.has_told, self.divides, self.looked) = (false, Time::MAX, None);
         self.frames.fill(0.0);
         self.seen.fill(HostSeen::default());
         self.of_agents.fill(HostSeen::default());
@@ -209,7 +207,7 @@ impl View {
     /// # Panics
     ///
     /// When there are more or fewer rates than agents.
-    pub fn tell<O: Observer<FlowNode>>(&mut self, rates: &[f32], world: &mut FlowWorld<O>) {
+    pub fn tell<W: Steerable>(&mut self, rates: &[f32], world: &mut W) {
         assert_eq!(rates.len(), self.agents.len(), "an action has a number for each agent");
         self.has_told = true;
         let active = self.active(world);
@@ -231,7 +229,7 @@ impl View {
 
     /// Agents' rates become hosts': a host that is active has an even part of its agent's, and one that is not what it will
     /// have when it begins. Who has begun keeps an initial window.
-    pub fn divide<O: Observer<FlowNode>>(&mut self, world: &mut FlowWorld<O>) {
+    pub fn divide<W: Steerable>(&mut self, world: &mut W) {
         let actuator = self.sight.actuator;
         let is_for_good = self.sight.agents == Agents::Hosts && actuator != Actuator::Lent;
         self.divides = if is_for_good { Time::MAX } else { self.divides + BELOW };
@@ -260,22 +258,22 @@ impl View {
     }
 
     /// Whether a host has something to send.
-    fn is_active<O: Observer<FlowNode>>(&self, host: usize, world: &FlowWorld<O>) -> bool {
-        self.hosts[host].iter().any(|&flow| world.source(flow).is_on())
+    fn is_active<W: Steerable>(&self, host: usize, world: &W) -> bool {
+        self.hosts[host].iter().any(|&flow| world.is_on(flow))
     }
 
     /// How many hosts have.
-    fn active<O: Observer<FlowNode>>(&self, world: &FlowWorld<O>) -> usize {
+    fn active<W: Steerable>(&self, world: &W) -> usize {
         (0..self.hosts.len()).filter(|&host| self.is_active(host, world)).count()
     }
 
     /// How many of an agent's.
-    fn active_of<O: Observer<FlowNode>>(&self, agent: usize, world: &FlowWorld<O>) -> usize {
+    fn active_of<W: Steerable>(&self, agent: usize, world: &W) -> usize {
         self.agents[agent].iter().filter(|&&host| self.is_active(host, world)).count()
     }
 
     /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew, if it was told one.
-    pub fn on_changed<O: Observer<FlowNode>>(&self, flow: usize, world: &mut FlowWorld<O>) {
+    pub fn on_changed<W: Steerable>(&self, flow: usize, world: &mut W) {
         if !self.has_told {
             return;
         }
@@ -289,40 +287,38 @@ impl View {
     }
 
     /// A host divides its rate among its active flows.
-    fn direct<O: Observer<FlowNode>>(&self, host: usize, world: &mut FlowWorld<O>) {
-        let Some(capacity) = world.network().rate(LinkId(self.sight.link as u32)) else { return };
-        let active = self.hosts[host].iter().filter(|&&flow| world.source(flow).is_on()).count();
+    fn direct<W: Steerable>(&self, host: usize, world: &mut W) {
+        let Some(capacity) = world.rate(self.sight.link) else { return };
+        let active = self.hosts[host].iter().filter(|&&flow| world.is_on(flow)).count();
         if active == 0 {
             return;
         }
-        let PacketSpec { data, header, .. } = world.scenario().packets;
-        let data_share = data.get() as f64 / (data + header).get() as f64;
-        let rate = capacity.bytes_per_sec() * data_share * f64::from(self.rates[host]) / active as f64;
-        let rate = Rate::from_bytes_per_sec_f64(rate);
+        let data = world.scenario().packets.data;
         let expires = world.now() + lease(self.sight.interval);
         for &flow in &self.hosts[host] {
-            let Some(min_rtt) = world.sender(flow).and_then(|sender| sender.min_rtt(PeerId(0))) else { continue };
-            world.set_bounds(flow, self.sight.actuator.bounds(rate, min_rtt, data, expires));
+            let Some(RoundTripSeen { min, .. }) = world.round_trip(flow) else { continue };
+            let rate = capacity.bytes_per_sec() * world.data_share(flow) * f64::from(self.rates[host]) / active as f64;
+            let rate = Rate::from_bytes_per_sec_f64(rate);
+            world.set_bounds(flow, self.sight.actuator.bounds(rate, min, data, expires));
         }
     }
 
     /// Looks at what has happened since the last look.
-    pub fn look<O: Observer<FlowNode>>(&mut self, world: &mut FlowWorld<O>) {
-        let seconds = self.sight.interval.as_secs_f64();
-        let id = LinkId(self.sight.link as u32);
+    pub fn look<W: Steerable>(&mut self, world: &mut W) {
+        let before = self.looked.replace(world.now());
+        let seconds = before.map_or(self.sight.interval, |before| world.now().since(before)).as_secs_f64();
         let PacketSpec { data, header, .. } = world.scenario().packets;
         let full_packet = (data + header).get() as f64;
-        let rate = world.network().rate(id).map_or(0.0, Rate::bytes_per_sec);
+        let state = world.link(self.sight.link);
+        let rate = world.rate(self.sight.link).map_or(0.0, Rate::bytes_per_sec);
         let carries = rate * seconds;
         let share = |bytes: f64| if carries > 0.0 { bytes / carries } else { 0.0 };
 
-        let count = world.network().count(id);
-        let waits = world.network().backlog(id).as_secs_f64();
-        let cross = world.scenario().cross_traffic.iter().enumerate();
-        let arrived: u64 = cross.map(|(number, cross)| world.cross(number).1 * cross.packet.get()).sum();
-        let (passed, dropped) = (count.packets - self.counted.link.0, count.dropped - self.counted.link.1);
+        let waits = state.waits.as_secs_f64();
+        let arrived = world.cross_bytes();
+        let (passed, dropped) = (state.transmitted - self.counted.link.0, state.dropped - self.counted.link.1);
         let crossed = share((arrived - self.counted.cross) as f64);
-        if world.now() > Time::ZERO {
+        if before.is_some() {
             self.cross.pass(seconds, crossed);
         }
         let is_foreseen = self.sight.features.contains(&Feature::CrossNext);
@@ -336,7 +332,7 @@ impl View {
             cross_off: self.cross.off,
             hosts: self.active(world),
         };
-        self.counted.link = (count.packets, count.dropped);
+        self.counted.link = (state.transmitted, state.dropped);
         self.counted.cross = arrived;
 
         let seen = |of: &Counts, told: f32| HostSeen {
@@ -355,8 +351,8 @@ impl View {
                 for &flow in &self.hosts[host] {
                     let all = world.sent(flow);
                     (acked, sent, lost) = (acked + all.acked_bytes, sent + all.packets, lost + all.lost);
-                    of_host.active += usize::from(world.source(flow).is_on());
-                    if let Some(rtt) = world.sender(flow).and_then(|sender| sender.metrics(PeerId(0)).rtt) {
+                    of_host.active += usize::from(world.is_on(flow));
+                    if let Some(rtt) = world.round_trip(flow) {
                         of_host.ratios += rtt.smoothed.as_secs_f64() / rtt.min.as_secs_f64();
                         of_host.sampled += 1;
                         of_host.least = of_host.least.min(rtt.min.as_secs_f64());
@@ -401,11 +397,10 @@ impl View {
     }
 
     /// Cross traffic's share of the link in the step to come, as only an oracle knows it.
-    pub fn cross_next<O: Observer<FlowNode>>(&self, world: &mut FlowWorld<O>) -> f64 {
+    pub fn cross_next<W: Steerable>(&self, world: &mut W) -> f64 {
         let next = world.now() + self.sight.interval;
-        let sources = 0..world.scenario().cross_traffic.len();
-        let bytes: u64 = sources.map(|number| world.cross_to_come(number, next)).sum();
-        let rate = world.network().rate(LinkId(self.sight.link as u32)).map_or(0.0, Rate::bytes_per_sec);
+        let bytes = world.cross_to_come(next).unwrap_or(0);
+        let rate = world.rate(self.sight.link).map_or(0.0, Rate::bytes_per_sec);
         let carries = rate * self.sight.interval.as_secs_f64();
         if carries > 0.0 { bytes as f64 / carries } else { 0.0 }
     }

@@ -129,6 +129,9 @@ pub trait Observer: Send {
     /// The interval of the configuration is over: queues and counts can be read from the
     /// model, which stands at `now`.
     fn sampled(&mut self, _now: Time, _network: &mut Network<Payload>) {}
+
+    /// The same for the interval of looks.
+    fn looked(&mut self, _now: Time, _network: &mut Network<Payload>) {}
 }
 
 /// What a packet of the model stands for.
@@ -156,6 +159,8 @@ pub struct EmulatorConfig {
     pub observer: Option<Box<dyn Observer>>,
     /// How often [`Observer::sampled`] is called, from the clock's zero on.
     pub sample_interval: Option<Duration>,
+    /// How often [`Observer::looked`] is, likewise.
+    pub look_interval: Option<Duration>,
     /// Packets on their way at most; more are dropped, and the emulator is saturated.
     pub packets: usize,
     /// How long before a packet is due the thread stops sleeping.
@@ -179,6 +184,7 @@ impl EmulatorConfig {
             sources: Vec::new(),
             observer: None,
             sample_interval: None,
+            look_interval: None,
             packets: PACKETS,
             spin: SPIN,
             grain: GRAIN,

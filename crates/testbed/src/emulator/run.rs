@@ -45,6 +45,13 @@ struct Slot {
     bytes: Vec<u8>,
 }
 
+/// Something that happens at equal spans.
+struct Span {
+    interval: Duration,
+    /// When it does next.
+    at: Time,
+}
+
 pub struct Engine {
     clock: Clock,
     network: Network<Payload>,
@@ -54,9 +61,8 @@ pub struct Engine {
     exits: Vec<usize>,
     sources: Vec<Box<dyn Source>>,
     observer: Option<Box<dyn Observer>>,
-    sample_interval: Option<Duration>,
-    /// When the model is looked at next.
-    sample_at: Time,
+    /// When the model is sampled, and when it is looked at.
+    spans: [Option<Span>; 2],
     slots: Vec<Slot>,
     /// The packet that is being read.
     scratch: Vec<u8>,
@@ -77,18 +83,19 @@ impl Engine {
         ways: HashMap<(Ipv4Addr, Ipv4Addr), Way>,
         clock: Clock,
     ) -> Result<Engine, TestbedError> {
-        let EmulatorConfig { network, seed, devices, routes, sources, observer, sample_interval, packets, .. } = config;
-        if sample_interval == Some(Duration::ZERO) {
+        let EmulatorConfig { network, seed, devices, routes, sources, observer, packets, .. } = config;
+        let intervals = [config.sample_interval, config.look_interval];
+        if intervals.contains(&Some(Duration::ZERO)) {
             return Err(TestbedError::Invalid("a sample interval of 0: it must be longer".into()));
         }
         let mut exits = vec![0; routes.len()];
         ways.values().for_each(|way| exits[way.place as usize] = way.to);
-        let mut network = network.build(sources.len() + 1, seed);
+        let mut network = network.build(sources.len() + intervals.len(), seed);
         for (source, timer) in sources.iter().zip(0..) {
             network.set_timer(TimerId(timer), source.next_at());
         }
-        if sample_interval.is_some() {
-            network.set_timer(TimerId(sources.len() as u32), Time::ZERO);
+        for (place, _) in intervals.iter().enumerate().filter(|(_, interval)| interval.is_some()) {
+            network.set_timer(TimerId((sources.len() + place) as u32), Time::ZERO);
         }
         let longest = devices.iter().map(|device| device.mtu() as usize).max().unwrap_or(0);
         Ok(Engine {
@@ -100,8 +107,7 @@ impl Engine {
             exits,
             sources,
             observer,
-            sample_interval,
-            sample_at: Time::ZERO,
+            spans: intervals.map(|interval| interval.map(|interval| Span { interval, at: Time::ZERO })),
             slots: Vec::new(),
             scratch: vec![0; longest],
             longest,
@@ -160,7 +166,7 @@ impl Engine {
                             self.slot(number);
                         }
                     }
-                    None => self.sample(),
+                    None => self.look(timer as usize - self.sources.len()),
                 },
             }
         }
@@ -208,11 +214,15 @@ impl Engine {
         }
     }
 
-    fn sample(&mut self) {
-        if let (Some(observer), Some(interval)) = (&mut self.observer, self.sample_interval) {
-            observer.sampled(self.sample_at, &mut self.network);
-            self.sample_at += interval;
-            self.network.set_timer(TimerId(self.sources.len() as u32), self.sample_at);
+    /// The span of that place is over.
+    fn look(&mut self, place: usize) {
+        if let (Some(observer), Some(span)) = (&mut self.observer, &mut self.spans[place]) {
+            match place {
+                0 => observer.sampled(span.at, &mut self.network),
+                _ => observer.looked(span.at, &mut self.network),
+            }
+            span.at += span.interval;
+            self.network.set_timer(TimerId((self.sources.len() + place) as u32), span.at);
         }
     }
 

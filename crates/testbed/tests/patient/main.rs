@@ -4,6 +4,7 @@
 
 mod emulator;
 mod kernel;
+mod policy;
 mod quic;
 #[cfg(target_os = "linux")]
 mod service;

@@ -1,0 +1,127 @@
+//! A policy steers flows of real packets. Skipped, with a word, where there are no namespaces.
+
+use std::sync::Mutex;
+
+use anabranch_control::policy::{Activation, Layer, Policy};
+use anabranch_control::time::{Duration, Time};
+use anabranch_lab::monitor::Monitor;
+use anabranch_scenario::file::{AnyScenario, read_any};
+use anabranch_scenario::flows::FlowScenario;
+use anabranch_scenario::policy::file::Purpose;
+use anabranch_scenario::policy::{Actuator, Agents, Feature, Saved, Sight};
+use anabranch_testbed::emulator::testbed_available;
+
+/// A host for each stack, over 8 Mbit/s.
+const SCENARIO: &str = r#"
+[run]
+seconds = 5
+goodput_from_s = 1
+[packets]
+header_bytes = 52
+[dumbbell]
+pairs = 3
+rate = "8 Mbit/s"
+delay_ms = 10
+queue = { ms = 100 }
+access_rate = "1 Gbit/s"
+access_delay_ms = 1
+[[flow]]
+name = "ours"
+controller = "cubic"
+steered = true
+handshake = true
+from = "s0"
+to = "r0"
+[[flow]]
+name = "quic"
+controller = "quic:cubic"
+steered = true
+from = "s1"
+to = "r1"
+[[flow]]
+name = "kernel"
+controller = "kernel:cubic"
+steered = true
+from = "s2"
+to = "r2"
+[steering]
+link = "bottleneck"
+policy = "p.safetensors"
+"#;
+
+/// What it tells each host, of the link. The rule would tell a third.
+const TOLD: f32 = 0.125;
+
+/// A policy that tells all hosts [`TOLD`] while they have something to send, and nothing before.
+fn scenario(actuator: Actuator) -> FlowScenario {
+    let directory = tempfile::tempdir().unwrap();
+    let layers = vec![Layer { weights: vec![TOLD], biases: vec![0.0] }];
+    let policy = Policy::new(layers, Activation::Tanh, vec![0.0], vec![1.0]).unwrap();
+    let policy = policy.with_known(vec![0.0], vec![1.0]).unwrap();
+    let sight = Sight {
+        link: 0,
+        interval: Duration::from_millis(50),
+        actuator,
+        features: vec![Feature::Active],
+        history: 1,
+        delay: 0,
+        agents: Agents::Hosts,
+    };
+    let saved = Saved { policy, purpose: Purpose::of(&sight), trained: serde_json::Value::Null };
+    saved.save(&directory.path().join("p.safetensors")).unwrap();
+    let path = directory.path().join("s.toml");
+    std::fs::write(&path, SCENARIO).unwrap();
+    match read_any(&path, &[]).unwrap() {
+        AnyScenario::Flows(scenario) => scenario,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes down what is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<(Time, Vec<f32>)>>);
+
+impl Monitor for Told {
+    fn on_second(&self) {}
+
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+
+    fn on_decision(&self, now: Time, rates: &[f32]) {
+        self.0.lock().unwrap().push((now, rates.to_vec()));
+    }
+}
+
+#[test]
+fn each_stack_keeps_to_what_the_policy_tells_its_host() {
+    if let Err(reason) = testbed_available() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let scenario = scenario(Actuator::Rate);
+    let told = Told::default();
+    let emulated = anabranch_testbed::run(&scenario, &told).unwrap();
+    let told = told.0.into_inner().unwrap();
+    // Each 50 ms of 5 s; on a busy machine some are missed.
+    assert!((10..=100).contains(&told.len()), "{} decisions", told.len());
+    assert!(told.iter().all(|(_, rates)| rates.iter().all(|rate| [0.0, TOLD].contains(rate))), "{told:?}");
+    assert_eq!(told.last().unwrap().1, [TOLD; 3], "all send");
+    // A pace of 1 Mbit/s with headers: data at most, and half of it whatever the machine is busy with.
+    for flow in &emulated.measured.flows {
+        let goodput = flow.goodput_bytes as f64 * 8.0 / 4e6;
+        assert!((0.45..1.0).contains(&goodput), "{}: {goodput} Mbit/s", flow.controller);
+    }
+}
+
+#[test]
+fn what_a_policy_does_that_the_kernel_takes_from_nobody_is_refused() {
+    for (actuator, does) in [(Actuator::Fixed, "fixes windows"), (Actuator::Initial, "the window to begin with")] {
+        let refused = anabranch_testbed::run(&scenario(actuator), &()).unwrap_err().to_string();
+        for part in
+            ["steering.policy = \"p.safetensors\": it", does, actuator.name(), "flow \"kernel\"", "\"quic:cubic\""]
+        {
+            assert!(refused.contains(part), "expected {part}\n     got {refused}");
+        }
+    }
+}
