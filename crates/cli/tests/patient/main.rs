@@ -12,6 +12,7 @@ mod emulate;
 mod emulate_stream;
 #[cfg(unix)]
 mod hashing;
+mod journal;
 #[cfg(target_os = "linux")]
 mod machines;
 mod network;

@@ -5,17 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::running::Running;
+use crate::journal::Had;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// Bytes of the file; at 1 MB/s it takes four seconds at least.
+/// Bytes of the file; at 500 kB/s it takes eight seconds at least.
 const LENGTH: u64 = 4_000_000;
 
-/// Bytes of it that have come before anybody is killed.
-const ENOUGH: u64 = 1_500_000;
+/// Bytes of it that a journal tells of before anybody is killed.
+const ENOUGH: u64 = 250_000;
 
 /// A block over two IPv4 relays of one packet of 1400 bytes is longer than that.
 const LEAST_BLOCK: u64 = 1250;
@@ -71,23 +72,13 @@ impl Setting {
 
     fn send(&self, more: &[&str]) -> Running {
         let to = ["send", "film.bin", "--to", &self.address, "--relays", "RELAYS.toml", "--hops", "2"];
-        let how = ["--key", &self.key, "--controller", "aimd", "--pacing", "paced", "--upload", "1 MB/s"];
+        let how = ["--key", &self.key, "--controller", "aimd", "--pacing", "paced", "--upload", "500 kB/s"];
         Running::of(&mut self.command(&[&to[..], &how, more].concat()))
     }
 
-    /// Waits until so much is there that a journal tells of; how much that is.
-    fn wait_for_half(&self) -> u64 {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            assert!(Instant::now() < deadline, "{:?}", self.kept());
-            sleep(Duration::from_millis(50));
-            let parts = self.kept();
-            let written = parts.iter().filter(|(name, _)| name.ends_with(".part")).map(|(_, length)| *length).max();
-            let has_journal = parts.iter().any(|(name, _)| name.ends_with(".journal"));
-            if let Some(written @ ENOUGH..) = written.filter(|_| has_journal) {
-                return written;
-            }
-        }
+    /// Waits until a journal tells of enough.
+    fn wait_for_some(&self) -> Had {
+        Had::wait(&self.path("in"), ENOUGH)
     }
 
     /// What is in the receiver's folder, with lengths.
@@ -128,11 +119,6 @@ fn number(text: &str, what: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("no number before {what:?} in {text}"))
 }
 
-/// The journal may be older than what is written by a second and the time that the disk takes.
-fn told_at_least(written: u64) -> u64 {
-    written.saturating_sub(1_500_000)
-}
-
 #[test]
 fn a_sender_that_is_killed_goes_on_where_it_was() {
     for named in [false, true] {
@@ -142,13 +128,13 @@ fn a_sender_that_is_killed_goes_on_where_it_was() {
             assert!(setting.command(&["key", "--identity", "own.key"]).output().unwrap().status.success());
         }
         let mut sender = setting.send(identity);
-        let written = setting.wait_for_half();
+        let had = setting.wait_for_some();
         assert!(sender.is_running());
         drop(sender); // SIGKILL
         let (code, out, err) = setting.send(identity).end();
         assert_eq!(code, Some(0), "{out} {err}");
         // The session before was closed in order: all that was written is told.
-        setting.check(&out, written.min(LENGTH) * 9 / 10);
+        setting.check(&out, had.written * 9 / 10);
     }
 }
 
@@ -156,7 +142,7 @@ fn a_sender_that_is_killed_goes_on_where_it_was() {
 fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
     let mut setting = Setting::new();
     let sender = setting.send(&[]);
-    let written = setting.wait_for_half();
+    let had = setting.wait_for_some();
     setting.receiver = None; // SIGKILL
     // It may have died while it wrote the next journal.
     let (half_written, kept): (Vec<_>, Vec<_>) =
@@ -166,7 +152,7 @@ fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
     let (code, out, err) = sender.end();
     assert_eq!(code, Some(0), "{out} {err}");
     let resumed = number(&out, " bytes of it had come before");
-    assert!(resumed >= told_at_least(written), "{resumed} of {written}: {out}");
+    assert!(resumed >= had.told, "{resumed} of {had:?}: {out}");
     let (code, out, err) = setting.receiver.take().unwrap().end();
     assert_eq!((code, setting.kept()), (Some(0), vec![("film.bin".to_owned(), LENGTH)]), "{out} {err}");
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
@@ -176,19 +162,19 @@ fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
 fn both_ends_that_are_killed_go_on_where_they_were() {
     let mut setting = Setting::new();
     let sender = setting.send(&[]);
-    let written = setting.wait_for_half();
+    let had = setting.wait_for_some();
     drop((setting.receiver.take(), sender)); // SIGKILL
     setting.start_receiver();
     let (code, out, err) = setting.send(&[]).end();
     assert_eq!(code, Some(0), "{out} {err}");
-    setting.check(&out, told_at_least(written));
+    setting.check(&out, had.told);
 }
 
 #[test]
 fn a_file_goes_on_after_all_relays_were_killed_whether_its_sender_has_given_up_or_not() {
     let mut setting = Setting::new();
     let sender = setting.send(&[]);
-    let written = setting.wait_for_half();
+    let written = setting.wait_for_some().written;
     setting.relays.iter_mut().for_each(|(_, relay)| *relay = None); // SIGKILL
     let (code, _, err) = sender.end();
     assert_eq!(code, Some(2));
@@ -216,7 +202,7 @@ fn a_file_goes_on_after_all_relays_were_killed_whether_its_sender_has_given_up_o
 fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() {
     let mut setting = Setting::new();
     let sender = setting.send(&[]);
-    setting.wait_for_half();
+    setting.wait_for_some();
     drop((setting.receiver.take(), sender)); // SIGKILL
     let part = setting.kept().into_iter().find(|(name, _)| name.ends_with(".part")).unwrap().0;
     let part = setting.path("in").join(part);
@@ -237,7 +223,7 @@ fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() 
 fn another_file_of_the_same_name_begins_anew() {
     let mut setting = Setting::new();
     let sender = setting.send(&[]);
-    setting.wait_for_half();
+    setting.wait_for_some();
     drop((setting.receiver.take(), sender)); // SIGKILL
     let mut bytes = fs::read(setting.path("film.bin")).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

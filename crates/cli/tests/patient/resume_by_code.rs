@@ -8,14 +8,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::running::{Running, SETTINGS};
+use crate::journal::Had;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// Bytes of the file; at 1 MB/s it takes four seconds at least.
+/// Bytes of the file; at 500 kB/s it takes eight seconds at least.
 const LENGTH: u64 = 4_000_000;
 
-/// Bytes of it that have come before anybody is killed.
-const ENOUGH: u64 = 1_500_000;
+/// Bytes of it that a journal tells of before anybody is killed.
+const ENOUGH: u64 = 250_000;
 
 struct Setting {
     folder: tempfile::TempDir,
@@ -51,7 +52,7 @@ impl Setting {
     fn start_both(&mut self, what: &str) -> (Running, Running) {
         self.codes += 1;
         let code = format!("{}-crowfoot-orlando", self.codes);
-        let how = ["--controller", "aimd", "--pacing", "paced", "--upload", "1 MB/s"];
+        let how = ["--controller", "aimd", "--pacing", "paced", "--upload", "500 kB/s"];
         let sender = self.start(&[&["send", what, "--code", &code][..], &how].concat());
         (sender, self.start(&["receive", &code, "--out", "in"]))
     }
@@ -72,19 +73,9 @@ impl Setting {
         self.kept().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Waits until so much is there that a journal tells of; how much that is.
-    fn wait_for_half(&self) -> u64 {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            assert!(Instant::now() < deadline, "{:?}", self.kept());
-            sleep(Duration::from_millis(50));
-            let parts = self.kept();
-            let written = parts.iter().filter(|(name, _)| name.ends_with(".part")).map(|(_, length)| *length).max();
-            let has_journal = parts.iter().any(|(name, _)| name.ends_with(".journal"));
-            if let Some(written @ ENOUGH..) = written.filter(|_| has_journal) {
-                return written;
-            }
-        }
+    /// Waits until a journal tells of enough.
+    fn wait_for_some(&self) -> Had {
+        Had::wait(&self.path("in"), ENOUGH)
     }
 }
 
@@ -105,22 +96,17 @@ fn resumed(sent: &str) -> Option<u64> {
     sent[..end].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap().parse().ok()
 }
 
-/// The journal may be older than what is written by a second and the time that the disk takes.
-fn told_at_least(written: u64) -> u64 {
-    written.saturating_sub(1_500_000)
-}
-
 #[test]
 fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
     let mut setting = Setting::new();
     let both = setting.start_both("film.bin");
-    let written = setting.wait_for_half();
+    let had = setting.wait_for_some();
     drop(both); // SIGKILL
     let names = setting.names();
     assert!(names.len() == 2 && names.iter().all(|name| name.starts_with(".anabranch-")), "{names:?}");
     let (sender, receiver) = setting.start_both("film.bin");
     let (received, sent) = (ended(receiver), ended(sender));
-    assert!(resumed(&sent) >= Some(told_at_least(written).max(1)), "{written}: {sent}");
+    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
     assert!(received.contains("received in/film.bin, 4000000 bytes, hash right"), "{received}");
     assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
@@ -131,7 +117,7 @@ fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
 fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
     let mut setting = Setting::new();
     let (sender, receiver) = setting.start_both("film.bin");
-    let written = setting.wait_for_half();
+    let had = setting.wait_for_some();
     drop(sender); // SIGKILL
     sleep(Duration::from_secs(5));
     receiver.interrupt();
@@ -140,7 +126,7 @@ fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
     ended(receiver);
     let sent = ended(sender);
     // It was closed in order: all that was written is told.
-    assert!(resumed(&sent) >= Some(written.min(LENGTH) * 9 / 10), "{written}: {sent}");
+    assert!(resumed(&sent) >= Some(had.written * 9 / 10), "{had:?}: {sent}");
     assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
 }
@@ -149,7 +135,7 @@ fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
 fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
     let mut setting = Setting::new();
     let both = setting.start_both("album");
-    let written = setting.wait_for_half();
+    let had = setting.wait_for_some();
     drop(both); // SIGKILL
     // What an unpacking that was killed has left.
     let part = setting.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
@@ -158,7 +144,7 @@ fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
     fs::write(left.join("album/film.bin"), "half").unwrap();
     let (sender, receiver) = setting.start_both("album");
     let (received, sent) = (ended(receiver), ended(sender));
-    assert!(resumed(&sent) >= Some(told_at_least(written).max(1)), "{written}: {sent}");
+    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
     assert!(received.contains("received in/album: 2 files") && sent.contains("as album.tar"), "{received} {sent}");
     assert_eq!(setting.names(), ["album"]);
     for name in ["film.bin", "sub/notes"] {
@@ -170,7 +156,7 @@ fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
 fn a_folder_of_which_anything_has_changed_begins_anew_and_is_not_mixed() {
     let mut setting = Setting::new();
     let both = setting.start_both("album");
-    setting.wait_for_half();
+    setting.wait_for_some();
     drop(both); // SIGKILL
     fs::write(setting.path("album/sub/notes"), "other").unwrap();
     let (sender, receiver) = setting.start_both("album");
@@ -186,7 +172,7 @@ fn a_folder_of_which_anything_has_changed_begins_anew_and_is_not_mixed() {
 fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() {
     let mut setting = Setting::new();
     let both = setting.start_both("film.bin");
-    setting.wait_for_half();
+    setting.wait_for_some();
     drop(both); // SIGKILL
     let part = setting.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
     let part = setting.path("in").join(part);
@@ -207,7 +193,7 @@ fn what_is_there_of_a_file_counts_once_and_the_parts_of_others_make_room_for_it(
     let mut setting = Setting::new();
     for what in ["film.bin", "album"] {
         let both = setting.start_both(what);
-        setting.wait_for_half();
+        setting.wait_for_some();
         if what == "album" {
             let deadline = Instant::now() + Duration::from_secs(30);
             while setting.names().iter().filter(|name| name.ends_with(".journal")).count() < 2 {

@@ -237,11 +237,14 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     /// Lets everything happen that happens before `until`.
     pub fn step(&mut self, until: Time) {
         self.world.step(until);
+        self.world.debug_assert_no_late_timers();
     }
 
     /// The same, but gives up when `monitor` interrupts it: whether everything has happened.
     pub fn step_monitored(&mut self, until: Time, monitor: &dyn Monitor) -> bool {
-        self.world.step_monitored(until, monitor)
+        let done = self.world.step_monitored(until, monitor);
+        self.world.debug_assert_no_late_timers();
+        done
     }
 
     /// A relay is gone, without a word.

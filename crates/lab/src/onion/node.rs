@@ -502,7 +502,8 @@ impl<C: Cryptography> Machine for OnionNode<C> {
             OnionNode::Relay(relay) => relay.node.timer(now),
             OnionNode::User(user) => {
                 let begins = user.session.is_none() && user.has.whole.is_none();
-                let begins = if begins { user.begins } else { Time::MAX };
+                // Where a session has ended too soon, the next begins at once.
+                let begins = if begins { user.begins.max(now) } else { Time::MAX };
                 user.user.timer(now).min(begins)
             }
         }

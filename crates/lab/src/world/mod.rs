@@ -338,9 +338,8 @@ where
         self.surroundings.counters
     }
 
-    /// Asserts, where assertions are checked, that no machine has said a timer that had passed. A user of an onion
-    /// may: what falls due while it cannot send is due when it can. Peers of overlays and streams and ends of flows
-    /// do not, so that one who does is found.
+    /// Asserts, where assertions are checked, that no machine has said a timer that had passed. What falls due while
+    /// a machine cannot send is due when it can, and the machine says so itself: whoever forgets a deadline is found.
     pub fn debug_assert_no_late_timers(&self) {
         let late = self.surroundings.counters.late_timers;
         debug_assert_eq!(late, 0, "timers that had passed when a machine said them");

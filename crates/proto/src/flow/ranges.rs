@@ -69,14 +69,17 @@ impl AckRanges {
         (self.largest - u64::from(self.spans[0]), self.largest)
     }
 
-    /// The highest range ends at `largest` now, which is no lower than before; false, and nothing
-    /// has changed, if it is too long for that.
-    #[inline]
-    fn grow_to(&mut self, largest: u64) -> bool {
-        let more = u32::try_from(largest - self.largest).ok();
-        let Some(span) = more.and_then(|more| self.spans[0].checked_add(more)) else { return false };
+    /// The highest range ends at `largest` now, which is no lower than before. What that is, unless the range
+    /// becomes too long: then nothing has changed.
+    #[inline(always)]
+    fn grow_to(&mut self, largest: u64) -> Option<AckRanges> {
+        let span = self.spans[0].checked_add(u32::try_from(largest - self.largest).ok()?)?;
+        // Not a copy of what is written here: a processor would wait for these two short writes before it
+        // reads them as part of a longer copy.
+        let mut grown = *self;
+        (grown.largest, grown.spans[0]) = (largest, span);
         (self.largest, self.spans[0]) = (largest, span);
-        true
+        Some(grown)
     }
 
     /// Ranges by their highest number and, down from there, what each range holds beside its
@@ -233,9 +236,9 @@ impl ReceivedNumbers {
     #[inline(always)]
     pub fn next_ack(&mut self) -> AckRanges {
         if let (Some(last), Some((_, largest))) = (&mut self.last_ack, self.ranges.last())
-            && last.grow_to(*largest)
+            && let Some(grown) = last.grow_to(*largest)
         {
-            return *last;
+            return grown;
         }
         self.ack_anew()
     }

@@ -83,7 +83,7 @@ pub struct Link {
     pub discipline: Option<Box<dyn Discipline>>,
     /// When all that was accepted has been transmitted.
     busy_until: Time,
-    /// Packets that wait: when each one's transmission begins, and its size.
+    /// Packets that wait, and before them some that waited: when each one's transmission begins, and its size.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
     last_arrival: Time,
@@ -278,27 +278,41 @@ impl Link {
     /// Whether a packet that must wait until `start` finds room.
     #[inline]
     fn admit(&mut self, now: Time, start: Time, size: u32) -> bool {
-        if self.capacity == Capacity::Unlimited {
-            return true;
+        match self.capacity {
+            Capacity::Unlimited => return true,
+            Capacity::Time(limit) => return start.since(now) <= limit,
+            Capacity::Bytes(_) | Capacity::Packets(_) => {}
         }
-        while let Some(&(begins, bytes)) = self.waiting.front() {
-            if begins > now {
-                break;
+        // Those that wait no longer are taken off when their room is needed: many in a row cost less than one at a time.
+        if !self.has_room(size) || self.waiting.len() == self.waiting.capacity() {
+            self.take_off_begun(now);
+            if !self.has_room(size) {
+                return false;
             }
+        }
+        self.waiting_bytes += u64::from(size);
+        self.waiting.push_back((start, size));
+        true
+    }
+
+    /// Whether a packet fits beside all that have not been taken off.
+    #[inline]
+    fn has_room(&self, size: u32) -> bool {
+        match self.capacity {
+            Capacity::Bytes(limit) => self.waiting_bytes + u64::from(size) <= limit,
+            Capacity::Packets(limit) => (self.waiting.len() as u64) < limit,
+            Capacity::Unlimited | Capacity::Time(_) => true,
+        }
+    }
+
+    /// Takes off the packets whose transmission has begun.
+    fn take_off_begun(&mut self, now: Time) {
+        while let Some(&(begins, bytes)) = self.waiting.front()
+            && begins <= now
+        {
             self.waiting_bytes -= u64::from(bytes);
             self.waiting.pop_front();
         }
-        let fits = match self.capacity {
-            Capacity::Unlimited => true,
-            Capacity::Bytes(limit) => self.waiting_bytes + u64::from(size) <= limit,
-            Capacity::Packets(limit) => (self.waiting.len() as u64) < limit,
-            Capacity::Time(limit) => start.since(now) <= limit,
-        };
-        if fits {
-            self.waiting_bytes += u64::from(size);
-            self.waiting.push_back((start, size));
-        }
-        fits
     }
 
     /// When a transmission that begins at `start` ends, whatever the rate does meanwhile.
@@ -426,5 +440,67 @@ impl Link {
     /// Asks the discipline who goes next.
     pub fn next_waiting(&mut self, now: Time, dropped: &mut Vec<Waiting>) -> Option<Waiting> {
         self.discipline.as_mut()?.dequeue(now, dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(capacity: Capacity) -> Link {
+        let config = LinkConfig {
+            name: "link".into(),
+            rate: Some(Course::constant(Rate::from_bits_per_sec(8_000_000))),
+            delay: Course::constant(Duration::from_millis(1)),
+            capacity,
+            discipline: None,
+            loss: LossModel::None,
+            jitter: Jitter::NONE,
+        };
+        Link::new(config, 1)
+    }
+
+    #[test]
+    fn a_packet_finds_room_beside_those_that_wait_still() {
+        let mut rng = Rng::stream(1, "offers");
+        for capacity in [Capacity::Packets(7), Capacity::Bytes(6_000)] {
+            let mut link = link(capacity);
+            // Packets that wait: when each one's transmission begins, and its size.
+            let (mut waiting, mut busy_until) = (Vec::new(), Time::ZERO);
+            let (mut now, mut dropped) = (Time::ZERO, 0);
+            for _ in 0..20_000 {
+                now += Duration::from_nanos(1_000 * rng.below(1_500) as u64);
+                let size = 100 + rng.below(1_400) as u32;
+                waiting.retain(|&(begins, _)| begins > now);
+                let bytes: u64 = waiting.iter().map(|&(_, size)| u64::from(size)).sum();
+                let fits = match capacity {
+                    Capacity::Packets(limit) => (waiting.len() as u64) < limit,
+                    Capacity::Bytes(limit) => bytes + u64::from(size) <= limit,
+                    Capacity::Unlimited | Capacity::Time(_) => unreachable!("none of those tried"),
+                };
+                let start = busy_until.max(now);
+                if start > now && !fits {
+                    assert_eq!(link.offer(now, size), Offer::Gone);
+                    dropped += 1;
+                    continue;
+                }
+                if start > now {
+                    waiting.push((start, size));
+                }
+                busy_until = start + Duration::from_nanos(1_000 * u64::from(size));
+                assert_eq!(link.offer(now, size), Offer::Arrives(busy_until + Duration::from_millis(1)));
+            }
+            assert!((200..15_000).contains(&dropped), "{capacity:?} drops {dropped}");
+        }
+    }
+
+    #[test]
+    fn what_no_longer_waits_takes_no_memory_however_long_the_queue_may_be() {
+        let mut link = link(Capacity::Packets(1_000_000));
+        for number in 0..100_000u64 {
+            // Four at once, each four milliseconds: three of them wait.
+            link.offer(Time::ZERO + Duration::from_millis(4 * (number / 4)), 1_000);
+        }
+        assert!(link.waiting.capacity() <= 16, "{}", link.waiting.capacity());
     }
 }

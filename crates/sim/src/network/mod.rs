@@ -111,7 +111,11 @@ impl NetworkBuilder {
     pub fn build<P>(self, timers: usize, seed: u64) -> Network<P> {
         let links: Vec<Link> = self.links.into_iter().map(|config| Link::new(config, seed)).collect();
         let Plan { hops, first_hops, ends, seen, merging } = Plan::new(&links, &self.routes, &self.watched);
-        let mut sources: Vec<Source> = seen.into_iter().map(Source::Arrival).collect();
+        let mut goes_on = vec![false; links.len()];
+        hops.iter().filter(|hop| hop.then != Then::Arrived).for_each(|hop| goes_on[hop.link as usize] = true);
+        let arrival =
+            |link: u32| if goes_on[link as usize] { Source::Arrival(link) } else { Source::LastArrival(link) };
+        let mut sources: Vec<Source> = seen.into_iter().map(arrival).collect();
         let merges = (0..).zip(&merging).map(|(number, merging)| {
             sources.push(Source::Merge(number));
             Merge::new(merging, sources.len() as u32 - 1)
@@ -153,6 +157,8 @@ impl NetworkBuilder {
 enum Source {
     /// The next arrival at a link's far end.
     Arrival(u32),
+    /// The same, where every route that has this link ends with it.
+    LastArrival(u32),
     /// The time until which a link may take late what its feeders bring.
     Merge(u32),
     /// The end of a transmission on a link with a discipline.
@@ -293,6 +299,12 @@ impl<P> Network<P> {
             self.now = at;
             self.events += 1;
             match self.sources[source] {
+                Source::LastArrival(place) => {
+                    let (number, next) = self.links[place as usize].arrive();
+                    self.pending.set(source, next);
+                    self.arrived = Some(number);
+                    return Some(Event::Arrived);
+                }
                 Source::Arrival(place) => {
                     let (number, next) = self.links[place as usize].arrive();
                     self.pending.set(source, next);

@@ -176,6 +176,7 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
     /// Lets everything happen that happens before `until`.
     pub fn step(&mut self, until: Time) {
         self.world.step(until);
+        self.world.debug_assert_no_late_timers();
     }
 
     /// Who sees what happens.

@@ -595,6 +595,7 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenReceiver<C, R> {
         let own =
             [mailboxes.unwrap_or(now), self.publication.timer(&doors, complete), patience, self.service.timer(now)];
         let own = own.into_iter().min().unwrap_or(Time::MAX);
-        user.min(own.max(self.blocked_until))
+        // What fell due while it was attached to no guard is due now.
+        user.min(own.max(self.blocked_until).max(now))
     }
 }

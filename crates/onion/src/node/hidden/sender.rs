@@ -351,7 +351,10 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenSender<C, R> {
     fn timer(&self, now: Time) -> Time {
         let user = self.user.timer(now);
         match &self.state {
-            State::Looking(search) if self.user.is_attached(now) => user.min(search.timer().max(self.blocked_until)),
+            // What fell due while it was attached to no guard is due now.
+            State::Looking(search) if self.user.is_attached(now) => {
+                user.min(search.timer().max(self.blocked_until).max(now))
+            }
             _ => user,
         }
     }

@@ -558,9 +558,9 @@ impl<C: Cryptography> Traffic<C> {
         let sessions = self.sessions.values().filter(|_| can_send).filter_map(|session| session.client.timer(now));
         let no_path_until = self.no_path_until.unwrap_or(Time::ZERO);
         let sessions = sessions.map(|at| at.max(no_path_until));
-        // What a session wants to send now waits for its tick.
-        let sessions = sessions.map(|at| if at <= now { at.max(self.covering.gate(now)) } else { at });
-        let cover = self.covering.timer(can_send).max(no_path_until);
+        // What a session wants to send now waits for its tick; what fell due while nothing could be sent is due now.
+        let sessions = sessions.map(|at| if at <= now { now.max(self.covering.gate(now)) } else { at });
+        let cover = self.covering.timer(now, can_send).max(no_path_until);
         sessions.chain([self.sweep_at, cover]).min().unwrap_or(Time::MAX)
     }
 }

@@ -107,9 +107,10 @@ impl Covering {
         self.next = (self.next + gap).max(now);
     }
 
-    /// When there is something to do: to send, if that is possible, or to give up a loop.
-    pub fn timer(&self, can_send: bool) -> Time {
-        let due = if can_send && self.cover != Cover::Off { self.next } else { Time::MAX };
+    /// When there is something to do: to send, if that is possible (now, if it was not when it fell due), or to give
+    /// up a loop.
+    pub fn timer(&self, now: Time, can_send: bool) -> Time {
+        let due = if can_send && self.cover != Cover::Off { self.next.max(now) } else { Time::MAX };
         self.deadlines.first().map_or(due, |(at, _)| due.min(*at))
     }
 

@@ -1,0 +1,53 @@
+//! What a receiver has of a file, and what its journal tells of that: whoever kills it counts on no more.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A journal before its ranges and behind them, as docs of `anabranch_net` have it: what it begins with, a name, an
+/// owner, a length, and how many ranges; a checksum.
+const BEFORE: usize = 20 + 16 + 33 + 8 + 4;
+const CHECKSUM: usize = 32;
+
+/// What has come of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Had {
+    /// The length of the part.
+    pub written: u64,
+    /// Bytes of it that the journal on the disk tells of. The next one tells of more; until when that is written, no
+    /// test can say: a busy disk takes seconds.
+    pub told: u64,
+}
+
+impl Had {
+    /// Waits until a journal in `folder` tells of `least` bytes of the part there that has most.
+    pub fn wait(folder: &Path, least: u64) -> Had {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let written = with_extension(folder, "part").filter_map(|part| Some(part.metadata().ok()?.len())).max();
+            let told = with_extension(folder, "journal").filter_map(|journal| told(&journal)).max();
+            if let (Some(written), Some(told @ 1..)) = (written, told)
+                && told >= least
+            {
+                return Had { written, told };
+            }
+            assert!(Instant::now() < deadline, "written {written:?}, told {told:?}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn with_extension(folder: &Path, extension: &str) -> impl Iterator<Item = PathBuf> {
+    let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(move |path| path.extension().is_some_and(|is| is == extension))
+}
+
+/// Bytes that the journal at `path` tells of; none if it has gone meanwhile.
+fn told(path: &Path) -> Option<u64> {
+    let bytes = fs::read(path).ok()?;
+    let ranges = &bytes[BEFORE..bytes.len() - CHECKSUM];
+    let numbers = ranges.as_chunks::<8>().0.iter().map(|number| u64::from_be_bytes(*number));
+    let numbers: Vec<u64> = numbers.collect();
+    Some(numbers.as_chunks::<2>().0.iter().map(|[from, to]| to - from).sum())
+}
