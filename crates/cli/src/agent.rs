@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let shaper = if args.enforce { Some(Shaper::new(&device, port)?) } else { None };
     eprintln!("asking the coordinator at {}", link.addresses().join(" and "));
     let watched = if args.monitor { Watched::Link(device) } else { Watched::Host(Host::new(device)) };
-    let mut running = Running { node, watched, shaper, look: LOOK, said: None, missed: None };
+    let mut running = Running { node, watched, shaper, look: LOOK, looks: Time::ZERO, said: None, missed: None };
     let mut printer = Printer::start()?;
     while !interrupt.is_raised() {
         for notice in running.turn()? {
@@ -121,6 +121,8 @@ struct Running {
     watched: Watched,
     shaper: Option<Shaper>,
     look: Duration,
+    /// When it is looked next.
+    looks: Time,
     /// The budget that was said last.
     said: Option<Rate>,
     /// Why there is no session, as it was said last.
@@ -128,17 +130,19 @@ struct Running {
 }
 
 impl Running {
-    /// Looks, waits for a while, and tells what has happened.
+    /// Looks if that is due, waits until something happens or it is again, and tells what has happened.
     fn turn(&mut self) -> Result<Vec<Notice>, Failure> {
-        let seen = match &mut self.watched {
-            Watched::Host(host) => Seen::Host(host.seen()?),
-            Watched::Link(device) => Seen::Link(device.link_seen()?),
-        };
-        self.node.set_seen(seen);
-        let next = self.node.now() + self.look;
+        if self.looks <= self.node.now() {
+            let seen = match &mut self.watched {
+                Watched::Host(host) => Seen::Host(host.seen()?),
+                Watched::Link(device) => Seen::Link(device.link_seen()?),
+            };
+            self.node.set_seen(seen);
+            self.looks = self.node.now() + self.look;
+        }
         let mut notices = Vec::new();
-        while self.node.now() < next {
-            self.node.turn(next)?;
+        while notices.is_empty() && self.node.now() < self.looks {
+            self.node.turn(self.looks)?;
             while let Some(event) = self.node.poll_event() {
                 if let CoordinationEvent::Agent(event) = event {
                     notices.push(self.act(event)?);

@@ -590,6 +590,43 @@ mod tests {
         assert!(even < at(6.0), "told at {even}");
     }
 
+    /// It dies at each of ten instants between two decisions.
+    #[test]
+    fn hosts_are_alone_within_300_ms_of_their_coordinators_death() {
+        let case = case(1);
+        for step in 0..10 {
+            let mut stage = Stage::new(&case);
+            let dies = Time::from_secs_f64(5.0) + TICK * step;
+            play_until(&mut stage, dies, |_| false);
+            let ended = stage.world.observer().leases_ended;
+            stage.strike(&Trouble::CoordinatorDies);
+            let is_alone = |stage: &Stage<'_>| (1..=2).all(|node| told(stage, node) == 0);
+            let alone = play_until(&mut stage, dies + Duration::SECOND, is_alone).expect("leases end");
+            let took = alone.since(dies);
+            assert!(took > Duration::from_millis(200) && took < Duration::from_millis(300), "{took:?}");
+            assert_eq!(stage.world.observer().leases_ended, ended + 2);
+        }
+    }
+
+    /// All that is said to a coordinator and by it is lost for 70 ms, which are one or two directives.
+    #[test]
+    fn no_lease_ends_for_two_directives_that_are_lost() {
+        let case = case(1);
+        for step in 0..10 {
+            let mut stage = Stage::new(&case);
+            let from = Time::from_secs_f64(5.0) + TICK * step;
+            play_until(&mut stage, from, |_| false);
+            let (before, lost) = (*stage.world.observer(), stage.world.carrier_mut().lost);
+            stage.strike(&Trouble::Cut(vec![COORDINATOR.0], true));
+            let to = from + Duration::from_millis(70);
+            play_until(&mut stage, to, |_| false);
+            stage.strike(&Trouble::Cut(vec![COORDINATOR.0], false));
+            play_until(&mut stage, to + Duration::SECOND, |_| false);
+            assert!(stage.world.carrier_mut().lost >= lost + 2, "one for each host at least");
+            assert_eq!(stage.world.observer().leases_ended, before.leases_ended, "from {from}");
+        }
+    }
+
     #[test]
     fn a_coordinator_whose_clock_was_put_back_is_followed_by_those_who_knew_it() {
         let case = case(1_000_000);

@@ -10,8 +10,15 @@ use super::wire::HOST_REPORT;
 pub const LONGEST_LIFETIME: Duration = Duration::from_millis(10_000);
 
 /// Quarters of a period that a directive holds: (K + 1/2) 3/2 periods with K = 3, as soft state that is refreshed
-/// (RFC 2205, 3.7), so that two directives in a row may be lost.
+/// (RFC 2205, 3.7), so that two directives in a row may be lost, or come late by more than a period.
 const LEASE_QUARTERS: u64 = 21;
+
+/// A directive is renewed this many times as often as is decided, so that its lease is as much shorter.
+const RENEWALS: u64 = 2;
+
+/// But no more often than this, unless decisions come sooner: a lease must outlast what a network and a busy machine
+/// hold up.
+const LEAST_RENEWAL: Duration = Duration::from_millis(50);
 
 /// Control takes no more than one part in this many of the rate that it governs, wherever it travels.
 const CONTROL_SHARE: u64 = 100;
@@ -29,14 +36,24 @@ pub fn period(every: Duration, rate: Rate) -> Duration {
     every.max((CONTROL_PACKET * CONTROL_SHARE) / rate.max(Rate::LOWEST)).min(longest.max(every))
 }
 
-/// How often a host is directed and reports, which has had `words` directives, or sent as many reports, since its
+/// How often a host is directed or reports, which has had `words` directives, or sent as many reports, since its
 /// session began. A coordinator learns what a newcomer sends only from several reports, and until then takes it for what
-/// others send: the first [`FIRST_WORDS`] come soon, whatever the budget is. They are a kilobyte each way.
+/// others send: the first [`FIRST_WORDS`] come soon, whatever the budget is. They are a kilobyte or two each way.
 pub fn period_after(words: u64, every: Duration, rate: Rate) -> Duration {
     if words < FIRST_WORDS { every } else { period(every, rate) }
 }
 
-/// How long a directive holds that is renewed `every` so long.
+/// How often hosts are told what was decided, where that is done `every` so long.
+pub fn renewal(every: Duration) -> Duration {
+    (every / RENEWALS).max(LEAST_RENEWAL).min(every)
+}
+
+/// How long a directive of `rate` holds, where it is decided `every` so long.
+pub fn lifetime(every: Duration, rate: Rate) -> Duration {
+    lease(period(renewal(every), rate))
+}
+
+/// How long what is renewed `every` so long holds.
 pub fn lease(every: Duration) -> Duration {
     (every * LEASE_QUARTERS / 4).min(LONGEST_LIFETIME)
 }
@@ -159,6 +176,22 @@ mod tests {
             let period = period(every, Rate::from_bits_per_sec(rate));
             assert!(lease(period) > period * 2 && lease(period) <= LONGEST_LIFETIME, "{rate}");
         }
+    }
+
+    #[test]
+    fn a_lease_is_over_within_300_ms_where_ten_times_a_second_is_decided() {
+        let lifetime = |millis, megabits: u64| {
+            super::lifetime(Duration::from_millis(millis), Rate::from_bits_per_sec(megabits * 1_000_000))
+        };
+        assert_eq!(lifetime(100, 10), Duration::from_millis(50) * 21 / 4);
+        assert!(lifetime(100, 2) < Duration::from_millis(300));
+        // Control's share of a small budget is worth more.
+        assert_eq!(lifetime(100, 1), lease(period(Duration::from_millis(50), Rate::from_bits_per_sec(1_000_000))));
+        assert!(lifetime(100, 1) > Duration::from_millis(500));
+        // Who decides more often renews as often as it decides.
+        assert_eq!(lifetime(20, 10), Duration::from_millis(105));
+        assert_eq!((lifetime(50, 10), lifetime(80, 10)), (lifetime(100, 10), lifetime(100, 10)));
+        assert_eq!(lifetime(500, 10), Duration::from_millis(250) * 21 / 4);
     }
 
     #[test]

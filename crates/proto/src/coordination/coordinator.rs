@@ -6,7 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
-use super::budget::{lease, period, period_after};
+use super::budget::{lease, lifetime, period_after, renewal};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
 use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
@@ -114,9 +114,11 @@ pub struct Known {
     counted: Counted,
     /// What it was told last, and until when that holds.
     budget: Option<(Rate, Time)>,
+    /// What was decided last that it may send.
+    decided: Rate,
     /// When it is told again at the soonest.
     next: Time,
-    /// How often it was told something in this session.
+    /// How often it was told something new in this session.
     words: u64,
 }
 
@@ -193,6 +195,8 @@ pub struct Coordinator<A> {
     number: u64,
     decided: Time,
     next: Time,
+    /// When those who are here are told again what was decided.
+    renews: Time,
     address: core::marker::PhantomData<A>,
 }
 
@@ -221,6 +225,7 @@ impl<A> Coordinator<A> {
             number: 0,
             decided: Time::ZERO,
             next: Time::ZERO,
+            renews: Time::MAX,
             config,
             address: core::marker::PhantomData,
         }
@@ -244,8 +249,21 @@ impl<A> Coordinator<A> {
     fn decide(&mut self, now: Time) {
         self.decided = now;
         self.next = now + self.config.every;
+        self.renews = now + renewal(self.config.every);
         for link in 0..self.config.links.len() {
             self.divide(now, link);
+        }
+    }
+
+    /// Tells hosts again what was decided.
+    fn renew(&mut self, now: Time) {
+        let due = self.renews;
+        self.renews = due + renewal(self.config.every);
+        for place in 0..self.known.len() {
+            let known = &self.known[place];
+            if known.budget.is_some() && known.is_fresh(now) {
+                self.tell(now, due, place);
+            }
         }
     }
 
@@ -335,8 +353,9 @@ impl<A> Coordinator<A> {
                 Some((_, share)) => *share,
                 None => of_one_more.max(least).min(most).min(room),
             };
+            self.known[place].decided = share;
             if self.known[place].is_fresh(now) {
-                self.tell(now, place, share);
+                self.tell(now, now, place);
             }
         }
         let other = Rate::from_bits_per_sec(other);
@@ -344,21 +363,23 @@ impl<A> Coordinator<A> {
         self.divided[link] = Divided { capacity, other, given, is_monitored: seen.is_some() };
     }
 
-    /// A host may send at `rate`. It is told when it was not for a period.
-    fn tell(&mut self, now: Time, place: usize, rate: Rate) {
-        let known = &mut self.known[place];
-        if known.session.is_none() || known.next > now && known.budget.is_some_and(|(before, _)| before == rate) {
+    /// A host is told what it may send, if it was not for a period, at an occasion that was `due`: on a busy machine it is
+    /// later `now`, and the next one is not.
+    fn tell(&mut self, now: Time, due: Time, place: usize) {
+        let (every, known) = (self.config.every, &mut self.known[place]);
+        let rate = known.decided;
+        if known.session.is_none() || known.next > due && known.budget.is_some_and(|(before, _)| before == rate) {
             return;
         }
-        let pace = period_after(known.words, self.config.every, rate);
+        let pace = period_after(known.words, renewal(every), rate);
         // Of a small budget, control would else take more than its share whenever something changes.
-        if pace > self.config.every && known.next > now {
+        if pace > renewal(every) && known.next > due {
             return;
         }
-        known.words += 1;
-        known.next = now + pace;
+        known.words += u64::from(due == self.decided);
+        known.next = due + pace;
         // As the directive says: the first ones are renewed sooner than they have to be.
-        known.budget = Some((rate, now + lease(period(self.config.every, rate))));
+        known.budget = Some((rate, now + lifetime(every, rate)));
         if !self.told.contains(&place) {
             self.told.push_back(place);
         }
@@ -453,11 +474,13 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
     fn on_timer(&mut self, now: Time, _: &mut impl Sessions<Self>) {
         if self.next <= now {
             self.decide(now);
+        } else if self.renews <= now {
+            self.renew(now);
         }
     }
 
     fn timer(&self, _: Time) -> Time {
-        if self.members.is_empty() { Time::MAX } else { self.next }
+        if self.members.is_empty() { Time::MAX } else { self.next.min(self.renews) }
     }
 
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Datagram)> {
@@ -474,7 +497,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
                 rate,
                 minimum: least.min(rate),
                 actuator: self.config.actuator,
-                lifetime: lease(period(self.config.every, rate)),
+                lifetime: lifetime(self.config.every, rate),
             };
             return Some((session, Datagram::Directive(directive)));
         }
