@@ -42,10 +42,10 @@ export class Script {
 
   /** Trees change as viewers join, and as the dead are noticed. */
   treesAt(now) {
-    const stage = now < 3 ? `joined ${Math.floor(now * 5)}` : now < this.killAtS + NOTICED_S ? 'all' : 'repaired'
+    const stage = now < 3 ? `joined ${Math.floor(now * 5)}` : now < this.killAtS + NOTICED_S ? 'all' : 'reordered'
     let trees = this.trees.get(stage)
     if (trees === undefined) {
-      const there = this.clients.filter((one) => one.joinsAtS <= now && !(stage === 'repaired' && this.dead.has(one.client)))
+      const there = this.clients.filter((one) => one.joinsAtS <= now && !(stage === 'reordered' && this.dead.has(one.client)))
       trees = buildTrees(there)
       this.trees.set(stage, trees)
     }
@@ -77,7 +77,6 @@ export class Script {
       sent_bytes: Math.round((serverSends / 8) * now * 1.04),
       source_bytes: Math.round(sourceBytes),
       children: new Set(trees.flatMap(({ edges }) => edges.filter(([, parent]) => parent === null).map(([child]) => child))).size,
-      capacity_bits_per_s: 10_000_000,
     }
     return {
       role: this.role,
@@ -151,7 +150,6 @@ export class Script {
       is_private: this.isPrivate,
       state: 'live',
       detail: null,
-      received_packets: packets,
       played_packets: packets,
       skipped_packets: Math.floor(packets / 4000),
       forged_packets: 0,
@@ -185,7 +183,6 @@ export class Script {
     }
     for (const client of this.dead) {
       all.push({ at_s: this.killAtS + NOTICED_S / 2, kind: 'died', client, text: `viewer ${client} has been silent for 0.3 s` })
-      all.push({ at_s: this.killAtS + NOTICED_S + 0.01 * client, kind: 'repaired', client, text: `the children of viewer ${client} have other parents` })
       if (client % 8 === 1) all.push({ at_s: this.killAtS + EXCLUDED_S, kind: 'excluded', client, text: `viewer ${client} did not answer for 6 s` })
     }
     all.push({ at_s: 8, kind: 'refused', client: null, text: 'a viewer from 203.0.113.9: its ticket is out of date' })

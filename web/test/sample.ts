@@ -21,7 +21,6 @@ export function sample() {
       is_private: false,
       state: 'live',
       detail: null,
-      received_packets: 100,
       played_packets: 98,
       skipped_packets: 2,
       forged_packets: 0,
@@ -42,7 +41,7 @@ export function sample() {
     overlay: {
       age_s: 0.4,
       watching: 3,
-      server: { sent_bits_per_s: 4e6 as number | null, sent_bytes: 300, source_bytes: 200, children: 2, capacity_bits_per_s: null },
+      server: { sent_bits_per_s: 4e6 as number | null, sent_bytes: 300, source_bytes: 200, children: 2 },
       delivered_bytes: 1000,
       savings: 0.7 as number | null,
       clients: [1, 2, 3].map((client) => ({

@@ -113,8 +113,6 @@ pub struct Here {
     pub state: HereState,
     /// What is wrong, or what is awaited.
     pub detail: Option<String>,
-    /// Packets that came and are the stream's.
-    pub received_packets: u64,
     /// Of these, went to players.
     pub played_packets: u64,
     /// Packets that did not come in time.
@@ -210,7 +208,7 @@ pub struct Feed {
 pub enum FeedState {
     /// It comes.
     Live,
-    /// Somebody was asked for it.
+    /// Somebody was asked for it, and nothing has come yet.
     Asked,
     /// It should come, and does not.
     Silent,
@@ -252,8 +250,6 @@ pub struct ServerLoad {
     pub source_bytes: u64,
     /// Viewers that it sends slices to.
     pub children: u64,
-    /// What it believes that it could send.
-    pub capacity_bits_per_s: Option<f64>,
 }
 
 /// A viewer as the server sees it.
@@ -346,6 +342,4 @@ pub enum EventKind {
     Refused,
     /// A viewer was shut out.
     Excluded,
-    /// A viewer lost a parent and found another.
-    Repaired,
 }

@@ -10,10 +10,10 @@ export type InputState = 'receiving' | 'waiting' | 'failed'
 export type HereState = 'connecting' | 'live' | 'overloaded' | 'unreachable'
 export type FeedState = 'live' | 'asked' | 'silent' | 'none'
 export type ClientState = 'live' | 'late' | 'silent' | 'suspect' | 'excluded'
-export type EventKind = 'joined' | 'left' | 'died' | 'refused' | 'excluded' | 'repaired'
+export type EventKind = 'joined' | 'left' | 'died' | 'refused' | 'excluded'
 
 export const CLIENT_STATES: readonly ClientState[] = ['live', 'late', 'silent', 'suspect', 'excluded']
-const EVENT_KINDS: readonly EventKind[] = ['joined', 'left', 'died', 'refused', 'excluded', 'repaired']
+const EVENT_KINDS: readonly EventKind[] = ['joined', 'left', 'died', 'refused', 'excluded']
 
 export interface Stream {
   /** The stream's public key, 64 hexadecimal digits. */
@@ -54,7 +54,6 @@ export interface Here {
   isPrivate: boolean
   state: HereState
   detail: string | null
-  receivedPackets: number
   playedPackets: number
   skippedPackets: number
   forgedPackets: number
@@ -115,7 +114,6 @@ export interface Overlay {
     sentBytes: number
     sourceBytes: number
     children: number
-    capacityBitsPerS: number | null
   }
   deliveredBytes: number
   /** 1 - bytes sent by the server / bytes delivered to viewers. */
@@ -185,7 +183,6 @@ function here(at: Reader): Here {
     isPrivate: at.field('is_private').flag(),
     state: at.field('state').oneOf(['connecting', 'live', 'overloaded', 'unreachable']),
     detail: at.field('detail').orNull(text),
-    receivedPackets: at.field('received_packets').whole(),
     playedPackets: at.field('played_packets').whole(),
     skippedPackets: at.field('skipped_packets').whole(),
     forgedPackets: at.field('forged_packets').whole(),
@@ -222,7 +219,6 @@ function overlay(at: Reader): Overlay {
       sentBytes: server.field('sent_bytes').amount(),
       sourceBytes: server.field('source_bytes').amount(),
       children: server.field('children').whole(),
-      capacityBitsPerS: server.field('capacity_bits_per_s').orNull(amount),
     },
     deliveredBytes: at.field('delivered_bytes').amount(),
     // Negative where repair costs more than viewers give: no `amount`.

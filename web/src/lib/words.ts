@@ -68,7 +68,6 @@ export const EVENT_WORDS: Record<EventKind, { word: string; tone: Tone }> = {
   died: { word: 'died', tone: 'bad' },
   refused: { word: 'refused', tone: 'wait' },
   excluded: { word: 'excluded', tone: 'bad' },
-  repaired: { word: 'repaired', tone: 'good' },
 }
 
 export function parentName(feed: Feed): string {

@@ -10,6 +10,7 @@ use anabranch_gateway::overview::{
 use anabranch_net::stream::link::Link;
 use anabranch_net::stream::snapshot::{self, Snapshot, State};
 use anabranch_proto::stream::content::ClientId;
+use anabranch_proto::stream::feeds;
 use anabranch_proto::stream::message;
 use anabranch_proto::stream::overlay::{DELAYS, OverlayView, ViewerFigures, ViewerState};
 use anabranch_proto::stream::traffic::Traffic;
@@ -124,11 +125,16 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         }
         State::Unreachable(why) => (HereState::Unreachable, Some(why.clone())),
     };
+    let feed_state = |state| match state {
+        feeds::FeedState::Awaited => FeedState::Asked,
+        feeds::FeedState::Live => FeedState::Live,
+        feeds::FeedState::Silent => FeedState::Silent,
+    };
     let feed = |(slice, feed): (usize, &snapshot::Feed)| {
-        let (parent, is_server, state) = match feed {
+        let (parent, is_server, state) = match *feed {
             snapshot::Feed::None => (None, false, FeedState::None),
-            snapshot::Feed::Server => (None, true, FeedState::Live),
-            snapshot::Feed::Client(client) => (Some(u64::from(*client)), false, FeedState::Live),
+            snapshot::Feed::Server(how) => (None, true, feed_state(how)),
+            snapshot::Feed::Client(client, how) => (Some(u64::from(client)), false, feed_state(how)),
         };
         Feed { slice: slice as u32, parent, is_server, state }
     };
@@ -138,7 +144,6 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         is_private: snapshot.is_alone,
         state,
         detail,
-        received_packets: snapshot.played_packets,
         played_packets: snapshot.played_packets,
         skipped_packets: snapshot.skipped_packets,
         forged_packets: snapshot.forged_packets,
@@ -176,7 +181,6 @@ fn overlay(age: f64, view: &OverlayView, events: Vec<Event>) -> Overlay {
             sent_bytes,
             source_bytes: view.load.source_bytes,
             children: fed_by_server(view),
-            capacity_bits_per_s: None,
         },
         delivered_bytes: delivered,
         savings: (delivered > 0).then(|| 1.0 - sent_bytes as f64 / delivered as f64),

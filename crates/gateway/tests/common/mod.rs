@@ -152,7 +152,6 @@ fn overview() -> Overview {
             is_private: false,
             state: HereState::Live,
             detail: None,
-            received_packets: 0,
             played_packets: 0,
             skipped_packets: 0,
             forged_packets: 0,

@@ -362,8 +362,8 @@ fn of_viewer(now: Time, client: &Client<std::net::SocketAddr, Signed>, stream: O
     to.capacity = client.capacity();
     let feed = |slice| match client.feed(slice) {
         feeds::Feed::None => Feed::None,
-        feeds::Feed::Server => Feed::Server,
-        feeds::Feed::Client(client) => Feed::Client(client.0),
+        feeds::Feed::Server => Feed::Server(client.feed_state(slice)),
+        feeds::Feed::Client(parent) => Feed::Client(parent.0, client.feed_state(slice)),
     };
     let slices = 0..stream.map_or(0, |stream| stream.slices);
     to.feeds = slices.clone().map(feed).collect();

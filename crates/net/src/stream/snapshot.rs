@@ -4,6 +4,7 @@
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::session::PeerKey;
+use anabranch_proto::stream::feeds::FeedState;
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::overlay::OverlayView;
 use anabranch_proto::stream::traffic::Traffic;
@@ -38,9 +39,9 @@ pub enum Feed {
     /// From nowhere yet.
     None,
     /// From the server.
-    Server,
+    Server(FeedState),
     /// From this client.
-    Client(u32),
+    Client(u32, FeedState),
 }
 
 /// What only the server knows.

@@ -24,7 +24,7 @@ use self::reaching::Reaching;
 use super::buffer::{BufferConfig, Release};
 use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
+use super::feeds::{BEGINNING, Feed, FeedState, Feeds, SILENCE};
 use super::gossip::Mean;
 use super::manifest_holes::{ManifestHoles, manifest_slice};
 use super::measured::Measured;
@@ -190,6 +190,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// Where `slice` comes from.
     pub fn feed(&self, slice: u8) -> Feed {
         self.watching.as_ref().map_or(Feed::None, |watching| watching.feeds.feed(slice))
+    }
+
+    /// How `slice` comes from there.
+    pub fn feed_state(&self, slice: u8) -> FeedState {
+        self.watching.as_ref().map_or(FeedState::Awaited, |watching| watching.feeds.state(slice))
     }
 
     /// The packet after the last of `slice` that was pushed to it, be it by a parent that goes on until the next begins.

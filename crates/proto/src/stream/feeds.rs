@@ -55,6 +55,18 @@ pub enum Feed {
     Client(ClientId),
 }
 
+/// How a slice comes from its feed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FeedState {
+    /// It has been asked for, and nothing has come yet.
+    #[default]
+    Awaited,
+    /// It comes.
+    Live,
+    /// It came, or should have, and nothing does any more.
+    Silent,
+}
+
 impl Feed {
     fn of<A>(contact: &Option<Contact<A>>) -> Feed {
         contact.as_ref().map_or(Feed::Server, |contact| Feed::Client(contact.client))
@@ -139,6 +151,16 @@ impl<A: Copy> Feeds<A> {
     /// Where `slice` comes from.
     pub fn feed(&self, slice: u8) -> Feed {
         self.slices[usize::from(slice)].feed
+    }
+
+    /// How it comes from there.
+    pub fn state(&self, slice: u8) -> FeedState {
+        let slice = &self.slices[usize::from(slice)];
+        match slice.counted {
+            _ if slice.is_reported => FeedState::Silent,
+            Some(_) => FeedState::Live,
+            None => FeedState::Awaited,
+        }
     }
 
     /// The packet after the last that the feed of `slice` pushed.
@@ -575,6 +597,19 @@ mod tests {
         assert_eq!(feeds.silent(at(1100), newest), SliceSet(0), "something came just now");
         assert_eq!(feeds.silent(at(1250), newest), SliceSet(1));
         assert_eq!(feeds.silent(at(1250), PacketId(6 + SILENT_PACKETS)), SliceSet(0), "the source sends nothing");
+    }
+
+    #[test]
+    fn a_slice_is_awaited_until_its_first_packet_and_silent_once_children_know_it() {
+        let mut feeds = fed();
+        assert_eq!(feeds.state(0), FeedState::Awaited);
+        feeds.on_packet(at(1000), 0, SessionId(3), PacketId(5), |_| {});
+        assert_eq!(feeds.state(0), FeedState::Live);
+        feeds.watch(at(1000 + SILENCE.as_millis_f64() as u64), PacketId(1000), |_| {});
+        assert_eq!(feeds.state(0), FeedState::Silent);
+        feeds.on_packet(at(1400), 0, SessionId(3), PacketId(6), |_| {});
+        assert_eq!(feeds.state(0), FeedState::Live, "it comes again");
+        assert_eq!(waiting_for_a_backup().state(0), FeedState::Awaited, "of the backup nothing has come");
     }
 
     #[test]
