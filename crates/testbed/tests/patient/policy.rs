@@ -54,8 +54,13 @@ const TOLD: f32 = 0.125;
 
 /// A policy that tells all hosts [`TOLD`] while they have something to send, and nothing before.
 fn scenario(actuator: Actuator) -> FlowScenario {
+    steered(SCENARIO, actuator, Layer { weights: vec![TOLD], biases: vec![0.0] })
+}
+
+/// What `text` says, under a policy that sees who is active.
+fn steered(text: &str, actuator: Actuator, layer: Layer) -> FlowScenario {
     let directory = tempfile::tempdir().unwrap();
-    let layers = vec![Layer { weights: vec![TOLD], biases: vec![0.0] }];
+    let layers = vec![layer];
     let policy = Policy::new(layers, Activation::Tanh, vec![0.0], vec![1.0]).unwrap();
     let policy = policy.with_known(vec![0.0], vec![1.0]).unwrap();
     let sight = Sight {
@@ -70,7 +75,7 @@ fn scenario(actuator: Actuator) -> FlowScenario {
     let saved = Saved { policy, purpose: Purpose::of(&sight), trained: serde_json::Value::Null };
     saved.save(&directory.path().join("p.safetensors")).unwrap();
     let path = directory.path().join("s.toml");
-    std::fs::write(&path, SCENARIO).unwrap();
+    std::fs::write(&path, text).unwrap();
     match read_any(&path, &[]).unwrap() {
         AnyScenario::Flows(scenario) => scenario,
         other => panic!("{other:?}"),
@@ -111,6 +116,44 @@ fn each_stack_keeps_to_what_the_policy_tells_its_host() {
     for flow in &emulated.measured.flows {
         let goodput = flow.goodput_bytes as f64 * 8.0 / 4e6;
         assert!((0.45..1.0).contains(&goodput), "{}: {goodput} Mbit/s", flow.controller);
+    }
+}
+
+/// A transfer of 28 packets over a round trip of 100 ms, again and again.
+const TRANSFERS: &str = r#"
+[run]
+seconds = 4
+[dumbbell]
+pairs = 1
+rate = "20 Mbit/s"
+delay_ms = 50
+[[flow]]
+controller = "CONTROLLER"
+steered = true
+handshake = true
+workload = { once_bytes = 40000, every_s = 0.5 }
+[steering]
+link = "bottleneck"
+policy = "p.safetensors"
+"#;
+
+/// The handshake and what is under way take a round trip and a half; a first window of ten packets takes another trip.
+#[test]
+fn a_connection_begins_with_the_window_that_the_policy_tells() {
+    if let Err(reason) = testbed_available() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    for controller in ["cubic", "quic:cubic"] {
+        let soonest = |packets_log2: f32| {
+            let layer = Layer { weights: vec![0.0], biases: vec![packets_log2] };
+            let scenario = steered(&TRANSFERS.replace("CONTROLLER", controller), Actuator::Initial, layer);
+            let measured = anabranch_testbed::run(&scenario, &()).unwrap().measured;
+            measured.flows[0].completion.iter().min().expect("a transfer ends").as_millis_f64()
+        };
+        let (of_32, of_ten) = (soonest(5.0), soonest(0.0));
+        assert!((150.0..225.0).contains(&of_32), "{controller}: {of_32} ms");
+        assert!(of_ten >= 250.0, "{controller}: {of_ten} ms");
     }
 }
 
