@@ -1,5 +1,6 @@
 //! `anabranch bench`: how fast we are on this machine, as figures.
 
+mod coordination;
 mod dumbbell;
 mod emulator;
 mod env;
@@ -34,6 +35,8 @@ enum What {
     Env(env::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
+    /// Processor time of a coordinator, over the number of hosts
+    Coordination(coordination::Args),
     /// Packets a second that a relay of the onion passes on, for each number of packets a key
     Onion(onion::Args),
     /// Accuracy and speed of the link emulator on real packets
@@ -57,6 +60,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::World(args) => world::run(args),
         What::Env(args) => env::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
+        What::Coordination(args) => coordination::run(args),
         What::Onion(args) => onion::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Transfer(args) => transfer::run(args),

@@ -146,6 +146,20 @@ fn a_killed_coordinator_leaves_its_host_on_its_own_within_300_ms() {
 }
 
 #[test]
+fn a_coordinators_processor_time_is_measured_with_agents_that_report_and_follow() {
+    let place = Place::new("");
+    let said = place.say(&["bench", "coordination", "--agents", "8", "--every-ms", "50", "--seconds", "2", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let told = said.json();
+    let figure = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("no {name} in {told}"));
+    // Twenty a second each; on a busy machine fewer.
+    assert!((8.0..=170.0).contains(&figure("reports_per_s")), "{told}");
+    assert!((8.0..=170.0).contains(&figure("directives_per_s")), "{told}");
+    assert!(figure("processor_share") > 0.0 && figure("processor_share") <= 1.1, "{told}");
+    place.say(&["bench", "coordination", "--agents", "0"]).refuses("0 is not in 1..=10000");
+}
+
+#[test]
 fn what_is_wrong_is_said_before_anything_runs() {
     let place = Place::new("");
     fs::write(place.path("hosts.toml"), link("100 Mbit")).unwrap();

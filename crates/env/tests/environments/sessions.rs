@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use anabranch_control::time::Duration;
 use anabranch_env::SightError;
 use anabranch_env::feature::Feature;
 use anabranch_env::oracle::{oracle, rule};
@@ -69,6 +70,21 @@ fn a_host_that_was_told_nothing_sends_as_soon_as_it_is_told_more() {
         }
         assert!(session.seen()[0].throughput > 0.7, "{name}: {:?}", session.seen());
     }
+}
+
+#[test]
+fn a_last_step_that_is_shorter_has_its_shares_of_the_time_that_it_took() {
+    let interval = Duration::from_millis(350);
+    let mut session = session(Spec { actuator: Actuator::Rate, interval, ..named("C3-Single") }, 1);
+    let (mut ended, mut before) = (Ended::default(), 0.0);
+    while !ended.is_over() {
+        before = session.now().as_secs_f64();
+        ended = session.step(&[0.5]).unwrap();
+    }
+    let last = session.now().as_secs_f64() - before;
+    assert!(last < 0.6 * interval.as_secs_f64(), "{last} s");
+    let throughput = session.seen()[0].throughput;
+    assert!((0.45..=0.55).contains(&throughput), "{throughput}");
 }
 
 #[test]

@@ -98,11 +98,25 @@ impl CoordinationNode {
         identity: &PeerIdentity,
         limit: Option<Rate>,
     ) -> Result<CoordinationNode, CoordinationError> {
+        CoordinationNode::agent_at(None, link, identity, limit)
+    }
+
+    /// The same with a socket at the `local` address, or at all of the host's.
+    ///
+    /// # Errors
+    ///
+    /// As [`CoordinationNode::agent`].
+    pub fn agent_at(
+        local: Option<IpAddr>,
+        link: Link,
+        identity: &PeerIdentity,
+        limit: Option<Rate>,
+    ) -> Result<CoordinationNode, CoordinationError> {
         let coordinator = link.look_up()?.into_iter().find(|address| outgoing(*address).is_some());
         let coordinator = coordinator.ok_or_else(|| CoordinationError::NoRoute(link.clone()))?;
         let any: IpAddr =
             if coordinator.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let address = SocketAddr::new(any, 0);
+        let address = SocketAddr::new(local.unwrap_or(any), 0);
         let socket = Socket::bind(address).map_err(|why| CoordinationError::Listen { address, why })?;
         let agent = AgentConfig { coordinator, key: link.key, limit };
         let peer = CoordinationPeer::Agent(Box::new(Agent::new(agent, &Rng::stream(random_seed(), "agent"))));
