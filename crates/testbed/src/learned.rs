@@ -9,13 +9,13 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::acting::Acting;
+use anabranch_lab::flows::node::Sent as Packets;
 use anabranch_lab::flows::steerable::{LinkState, RoundTripSeen, Steerable};
 use anabranch_scenario::flows::{PacketSpec, Stack};
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::{Course, Varying};
 
 use super::lengths::share;
-use super::sending::Packets;
 use super::watch::{Counted, CrossBytes};
 
 /// Reports of senders between two decisions: what is decided by is no older than a tenth of an interval.
