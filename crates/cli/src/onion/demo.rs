@@ -376,7 +376,7 @@ fn free(bind: impl Fn(SocketAddr) -> std::io::Result<SocketAddr>, network: u8) -
 
 /// Starts the authorities of a network that its file at `network` describes.
 fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
-    let mut file = format!("threshold = {}\nepoch_s = {}\nround_s = 0.5\n", AUTHORITIES - 1, epoch());
+    let mut file = format!("threshold = {}\nepoch_s = {}\nround_s = {ROUND_S}\n", AUTHORITIES - 1, epoch());
     for number in 0..AUTHORITIES {
         let listen = free(|host| TcpListener::bind(host)?.local_addr(), number + 1)?;
         let state = state(folder, &format!("authority-{number}"));
@@ -394,10 +394,15 @@ fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
         .collect()
 }
 
-/// An epoch's length with which one begins in some seconds, and the next not before the demo is over.
+/// A round of the authorities' vote. They agree on relays only if none of them is held up for longer (a busy machine
+/// does that for a second), and the list is decided three rounds before its epoch.
+const ROUND_S: f64 = 1.5;
+
+/// An epoch's length with which one begins in some seconds, once all relays have said what they are and the vote is
+/// over, and the next not before the demo is over.
 fn epoch() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let begins = (now + 9..now + 20).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
+    let begins = (now + 12..now + 23).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
     let found = begins.into_iter().find(|(at, length)| at % length == 0);
     found.map_or(LONGEST.as_secs(), |(_, length)| length)
 }
