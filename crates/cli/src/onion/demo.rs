@@ -376,7 +376,8 @@ fn free(bind: impl Fn(SocketAddr) -> std::io::Result<SocketAddr>, network: u8) -
 
 /// Starts the authorities of a network that its file at `network` describes.
 fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
-    let mut file = format!("threshold = {}\nepoch_s = {}\nround_s = {ROUND_S}\n", AUTHORITIES - 1, epoch());
+    let mut file = String::new();
+    let begun = Instant::now();
     for number in 0..AUTHORITIES {
         let listen = free(|host| TcpListener::bind(host)?.local_addr(), number + 1)?;
         let state = state(folder, &format!("authority-{number}"));
@@ -384,7 +385,8 @@ fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
         let key = String::from_utf8_lossy(&key.stdout).trim().to_owned();
         file.push_str(&format!("\n[[authority]]\nkey = \"{key}\"\naddress = \"{listen}\"\n"));
     }
-    fs::write(network, file)?;
+    let epoch_s = epoch(lead(begun.elapsed()));
+    fs::write(network, format!("threshold = {}\nepoch_s = {epoch_s}\nround_s = {ROUND_S}\n{file}", AUTHORITIES - 1))?;
     let network = network.display().to_string();
     (0..AUTHORITIES)
         .map(|number| {
@@ -398,11 +400,26 @@ fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
 /// does that for a second), and the list is decided three rounds before its epoch.
 const ROUND_S: f64 = 1.5;
 
-/// An epoch's length with which one begins in some seconds, once all relays have said what they are and the vote is
-/// over, and the next not before the demo is over.
-fn epoch() -> u64 {
+/// Seconds until the first epoch begins on a machine with nothing else to do, and on the busiest.
+const LEAST_LEAD_S: u64 = 12;
+const MOST_LEAD_S: u64 = 40;
+
+/// How much later for the time that the authorities' keys take: eight relays and a proxy are three times as many
+/// processes, each of which does more.
+const LEAD_OF_KEYS: f64 = 10.0;
+
+/// Seconds until the first epoch begins, at least: until then all relays have said what they are, and the vote is over.
+/// They take as much longer as the machine is busy, of which the time that the authorities' keys `took` tells: as many
+/// processes as there are authorities, one after the other.
+fn lead(took: Duration) -> u64 {
+    (LEAST_LEAD_S + (LEAD_OF_KEYS * took.as_secs_f64()) as u64).min(MOST_LEAD_S)
+}
+
+/// An epoch's length with which one begins in `lead` seconds or a little later, and the next not before the demo is over.
+fn epoch(lead: u64) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let begins = (now + 12..now + 23).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
+    let begins =
+        (now + lead..now + lead + 11).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
     let found = begins.into_iter().find(|(at, length)| at % length == 0);
     found.map_or(LONGEST.as_secs(), |(_, length)| length)
 }
