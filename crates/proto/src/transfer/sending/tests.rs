@@ -81,6 +81,13 @@ impl Pair {
         }
     }
 
+    /// The same, until all blocks have left and been answered.
+    fn go_on_to_the_end(&mut self, mut told: impl FnMut(&mut Code, &mut String)) {
+        while self.sender.phase() != Phase::Finishing {
+            self.go_on(10, &mut told);
+        }
+    }
+
     fn read(&mut self) {
         while !self.file.stands_still
             && let Some(job) = self.sender.next_job()
@@ -455,9 +462,7 @@ fn in_each_session_that_is_begun_anew_all_may_be_sent_again_once() {
         }
         _ => {}
     };
-    while pair.sender.phase() != Phase::Finishing {
-        pair.go_on(10, &mut lie);
-    }
+    pair.go_on_to_the_end(&mut lie);
     while pair.sender.phase() != Phase::Sending {
         pair.go_on(10, &mut lie);
     }
@@ -488,9 +493,7 @@ fn a_file_whose_hash_is_wrong_in_session_after_session_is_given_up() {
     for round in 0..=MOST_ANEW {
         assert!(pair.sender.outcome().is_none(), "{round}: {:?}", pair.sender.outcome());
         let mut lie = wrong_with_a_part();
-        while pair.sender.phase() != Phase::Finishing {
-            pair.go_on(10, &mut lie);
-        }
+        pair.go_on_to_the_end(&mut lie);
         while pair.sender.phase() == Phase::Finishing {
             pair.go_on(10, &mut lie);
         }
@@ -510,9 +513,7 @@ fn a_file_whose_hash_is_wrong_in_session_after_session_is_given_up() {
 fn a_file_that_has_changed_is_not_sent_again() {
     let mut pair = Pair::of_blocks(50);
     let mut lie = wrong_with_a_part();
-    while pair.sender.phase() != Phase::Finishing {
-        pair.go_on(10, &mut lie);
-    }
+    pair.go_on_to_the_end(&mut lie);
     pair.file.has_changed = true;
     let sent = pair.sender.courier().counters().sent;
     pair.go_on(60_000, &mut lie);
@@ -528,9 +529,7 @@ fn a_receiver_that_falls_silent_whenever_the_file_is_hashed_again_is_given_up() 
     for round in 0..=MOST_ANEW {
         assert!(pair.sender.outcome().is_none(), "{round}: {:?}", pair.sender.outcome());
         let mut lie = wrong_with_a_part();
-        while pair.sender.phase() != Phase::Finishing {
-            pair.go_on(10, &mut lie);
-        }
+        pair.go_on_to_the_end(&mut lie);
         pair.file.stands_still = true;
         while pair.sender.recheck.is_none() && pair.sender.outcome().is_none() {
             pair.go_on(10, &mut lie);
