@@ -22,6 +22,11 @@ impl Failure {
         Failure { message: format!("interrupted: {what}"), code: 130 }
     }
 
+    /// The same, which also says `more`.
+    pub fn with(self, more: impl fmt::Display) -> Failure {
+        Failure { message: format!("{}{more}", self.message), code: self.code }
+    }
+
     /// What it says.
     pub fn words(&self) -> &str {
         &self.message

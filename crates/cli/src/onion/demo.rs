@@ -36,6 +36,20 @@ const SMALL: usize = 50 << 10;
 /// What the parts have to be there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A round of the authorities' vote. They agree on relays only if none of them is held up for longer, and the list is
+/// decided three rounds before its epoch.
+const ROUND_S: f64 = 1.5;
+
+/// Seconds until the first epoch begins on a machine with nothing else to do.
+const LEAST_LEAD_S: u64 = 12;
+
+/// The same on the busiest; with the ten seconds that an epoch may be later, the list is still there within [`PATIENCE`].
+const MOST_LEAD_S: u64 = 40;
+
+/// How much later for the time that the authorities' keys take: eight relays and a proxy are three times as many
+/// processes, each of which does more.
+const LEAD_OF_KEYS: f64 = 10.0;
+
 /// Everything is over by then.
 const LONGEST: Duration = Duration::from_secs(180);
 
@@ -240,7 +254,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let socks = line.rsplit(' ').next().unwrap_or_default().to_owned();
     let shown = args.page.map(|_| proxy.await_line("page: ", &interrupt)).transpose()?;
     // The first list that names all; relays take it up a moment later.
-    proxy.await_line(&format!("{} relays", args.relays), &interrupt)?;
+    proxy.await_line(&format!("{} relays", args.relays), &interrupt).map_err(|failure| {
+        let said = |(kind, parts): (&str, &[Part])| {
+            let lines = |part: &Part| part.lines.try_iter().collect::<Vec<_>>().join(" | ");
+            parts
+                .iter()
+                .zip(1..)
+                .map(|(part, number)| format!("\n{kind} {number}: {}", lines(part)))
+                .collect::<String>()
+        };
+        failure.with([("authority", &parts[..]), ("relay", &relays[..])].map(said).concat())
+    })?;
     let first_list_s = begun.elapsed().as_secs_f64();
     say(args.json, &format!("a list of all relays is signed after {first_list_s:.1} s"));
     let (first, first_page_s) = fetch_patiently(&socks, site, "/small", &interrupt)?;
@@ -395,18 +419,6 @@ fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
         })
         .collect()
 }
-
-/// A round of the authorities' vote. They agree on relays only if none of them is held up for longer (a busy machine
-/// does that for a second), and the list is decided three rounds before its epoch.
-const ROUND_S: f64 = 1.5;
-
-/// Seconds until the first epoch begins on a machine with nothing else to do, and on the busiest.
-const LEAST_LEAD_S: u64 = 12;
-const MOST_LEAD_S: u64 = 40;
-
-/// How much later for the time that the authorities' keys take: eight relays and a proxy are three times as many
-/// processes, each of which does more.
-const LEAD_OF_KEYS: f64 = 10.0;
 
 /// Seconds until the first epoch begins, at least: until then all relays have said what they are, and the vote is over.
 /// They take as much longer as the machine is busy, of which the time that the authorities' keys `took` tells: as many
