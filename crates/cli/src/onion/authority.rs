@@ -91,9 +91,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 AuthorityEvent::Published { epoch, hash, relays } => {
                     println!("epoch {epoch}: {relays} relays, {hash}");
                 }
-                AuthorityEvent::NoAgreement { epoch, signed } => {
-                    eprintln!("epoch {epoch}: {signed} signed what this authority has made; it asks the others");
-                }
+                AuthorityEvent::NoAgreement { ballot, votes, signed } => eprintln!(
+                    "epoch {}: no list of relays by ballot {}: {votes} votes counted, {signed} signed what this authority \
+                     has made of them; it asks the others, and votes again",
+                    ballot.epoch, ballot.number
+                ),
                 AuthorityEvent::Lies(other) => eprintln!("authority {other} has voted twice: neither counts"),
             }
             Ok(())

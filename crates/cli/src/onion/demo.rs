@@ -36,11 +36,11 @@ const SMALL: usize = 50 << 10;
 /// What the parts have to be there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A round of the authorities' vote. They agree on relays only if none of them is held up for longer, and the list is
-/// decided three rounds before its epoch.
+/// A round of the authorities' vote: while one of them is held up for longer, they do not agree, and vote again.
 const ROUND_S: f64 = 1.5;
 
-/// Seconds until the first epoch begins on a machine with nothing else to do.
+/// Seconds until an epoch begins on a machine with nothing else to do. What is left of the one before has a list as soon
+/// as relays are known to authorities that vote; if that was too early for some of them, the next one has all.
 const LEAST_LEAD_S: u64 = 12;
 
 /// The same on the busiest; with the ten seconds that an epoch may be later, the list is still there within [`PATIENCE`].
@@ -420,7 +420,7 @@ fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
         .collect()
 }
 
-/// Seconds until the first epoch begins, at least: until then all relays have said what they are, and the vote is over.
+/// Seconds until an epoch begins, at least: until then all relays have said what they are, and the vote is over.
 /// They take as much longer as the machine is busy, of which the time that the authorities' keys `took` tells: as many
 /// processes as there are authorities, one after the other.
 fn lead(took: Duration) -> u64 {

@@ -163,7 +163,7 @@ pub struct AuthorityFigures {
     pub known: usize,
     /// Lists that enough authorities have signed.
     pub published: u64,
-    /// Epochs' ends without one.
+    /// Ballots that led to none.
     pub without_agreement: u64,
     /// Authorities that were found to vote twice.
     pub lies: u64,
@@ -193,7 +193,7 @@ impl AuthorityFigures {
             gauge("listed_relays", "Relays in that list", self.listed as f64),
             gauge("known_relays", "Relays that it has heard of", self.known as f64),
             counter("published_lists", "Lists that enough authorities have signed", self.published),
-            counter("missing_agreements", "How often others had signed something else", self.without_agreement),
+            counter("missing_agreements", "Ballots that led to no list", self.without_agreement),
             counter("double_votes", "Authorities that were found to vote twice", self.lies),
             counter("refused_votes", "Votes that were not taken", self.refused_votes),
         ]

@@ -10,6 +10,10 @@
 //! differences of their clocks and the delays between them are together less than a round, and no more
 //! than f = a − t of them are silent or lie (`vote.rs`). An authority signs one document an epoch, also
 //! after a restart.
+//!
+//! Where no document follows (authorities were away or held up, or no relay has come yet), another
+//! ballot begins at once, as long as there is time for it before that of the next epoch. That an
+//! authority still signs one document an epoch keeps two ballots from giving two.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -28,7 +32,7 @@ use super::known::{Known, KnownRelay};
 use super::merge::{Validity, merge};
 use super::message::{Message, Refusal};
 use super::trust::{Trust, TrustError, signed_bytes};
-use super::vote::{EndorsedVote, Proof, Vote};
+use super::vote::{Ballot, EndorsedVote, Proof, Vote};
 
 /// A vote lists whom it has heard in this many epochs.
 const HEARD_WITHIN_EPOCHS: u64 = 2;
@@ -107,7 +111,7 @@ pub enum AuthorityError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorityState {
     relays: Vec<KnownRelay>,
-    voted: u64,
+    voted: Ballot,
     signed: u64,
     latest: Option<SignedDocument>,
 }
@@ -128,23 +132,25 @@ pub enum AuthorityEvent {
     },
     /// Two votes of one authority were found: it lies, and none of them is counted.
     Lies(PublicKey),
-    /// There is no document for this epoch: too few have signed the same.
+    /// A ballot has ended without a document: too few have signed the same. The others are asked for theirs.
     NoAgreement {
-        /// Which epoch.
-        epoch: u64,
-        /// How many have signed what this authority has made.
+        /// Which ballot.
+        ballot: Ballot,
+        /// How many votes this authority has counted.
+        votes: usize,
+        /// How many have signed what this authority has made of them: none, if no relay has enough votes.
         signed: usize,
     },
 }
 
-/// Where it stands in its epoch.
+/// Where it stands in its ballot.
 #[derive(Debug)]
 enum Phase {
-    /// Votes for the epoch begin then.
+    /// For the ballot to begin.
     Waiting,
     /// Votes come in.
-    Voting { began: u64 },
-    /// Signatures come in.
+    Voting,
+    /// Signatures come in, and votes of the ballot after this one.
     Signing,
 }
 
@@ -156,16 +162,18 @@ pub struct Authority {
     key: SecretKey,
     clock: WallClock,
     known: Known,
-    /// The epoch that is voted on next, or now.
-    epoch: u64,
+    /// The ballot that comes next, or is held now.
+    ballot: Ballot,
     phase: Phase,
     /// One or two of each author.
     votes: BTreeMap<PublicKey, Vec<EndorsedVote>>,
-    /// What this authority has made of them.
+    /// How many were counted.
+    counted: usize,
+    /// What this authority has made of the votes, and signed, for the ballot's epoch.
     merged: Option<(SignedDocument, DocumentHash)>,
     /// For the epoch that is voted on: a document's hash and a signature of each authority.
     signatures: BTreeMap<PublicKey, (DocumentHash, Signature)>,
-    voted: u64,
+    voted: Ballot,
     signed: u64,
     latest: Option<(SignedDocument, DocumentHash)>,
     refused_votes: u64,
@@ -194,9 +202,10 @@ impl Authority {
             key,
             clock,
             known: Known::restore(state.relays),
-            epoch: 0,
+            ballot: Ballot::default(),
             phase: Phase::Waiting,
             votes: BTreeMap::new(),
+            counted: 0,
             merged: None,
             signatures: BTreeMap::new(),
             voted: state.voted,
@@ -243,21 +252,60 @@ impl Authority {
         epoch.saturating_mul(self.config.epoch_s).saturating_mul(Duration::SECOND.as_nanos())
     }
 
-    /// When votes for `epoch` begin.
-    fn vote_at(&self, epoch: u64) -> u64 {
-        self.epoch_nanos(epoch).saturating_sub(self.config.round.as_nanos() * (self.rounds() + 1))
+    fn round_nanos(&self) -> u64 {
+        self.config.round.as_nanos()
     }
 
-    /// Waits for the first vote that begins at `now` or later.
+    /// How long a ballot takes: its votes, and a round for signatures.
+    fn ballot_nanos(&self) -> u64 {
+        self.round_nanos() * (self.rounds() + 1)
+    }
+
+    /// When `ballot` begins. The first one of an epoch ends when that begins.
+    fn begins(&self, ballot: Ballot) -> u64 {
+        let since_first = u64::from(ballot.number).saturating_mul(self.ballot_nanos());
+        self.epoch_nanos(ballot.epoch).saturating_sub(self.ballot_nanos()).saturating_add(since_first)
+    }
+
+    fn ends(&self, ballot: Ballot) -> u64 {
+        self.begins(ballot).saturating_add(self.ballot_nanos())
+    }
+
+    /// The ballot after `ballot`, if that leads to no document: none runs into the first of another epoch.
+    fn after(&self, ballot: Ballot) -> Ballot {
+        let next_epoch = Ballot::first(ballot.epoch.saturating_add(1));
+        let next = Ballot { number: ballot.number.saturating_add(1), ..ballot };
+        match self.ends(next) <= self.begins(next_epoch) {
+            true => next,
+            false => next_epoch,
+        }
+    }
+
+    /// Waits for the first ballot that this authority can vote in: its first round is not over, it has not voted in it
+    /// or a later one, and there is no document of its epoch.
     fn wait_for_next(&mut self, now: Time) {
         let nanos = self.clock.nanos(now);
         let begun = nanos / self.epoch_nanos(1);
-        self.epoch = (begun..).find(|&epoch| self.vote_at(epoch) >= nanos).expect("epochs do not end");
-        self.epoch = self.epoch.max(self.voted + 1);
+        let has_begun = |epoch| self.begins(Ballot::first(epoch)) <= nanos;
+        let first = Ballot::first(if has_begun(begun + 1) { begun + 1 } else { begun });
+        let since_first = nanos - self.begins(first);
+        let over = since_first / self.ballot_nanos();
+        let is_late = since_first % self.ballot_nanos() >= self.round_nanos();
+        let before = Ballot { number: u32::try_from(over).unwrap_or(u32::MAX), ..first };
+        let possible = match (is_late, before.number) {
+            (true, _) => self.after(before),
+            (false, 0) => before,
+            (false, number) => self.after(Ballot { number: number - 1, ..before }),
+        };
+        let without_document = self.latest.as_ref().map_or(0, |(latest, _)| latest.epoch().saturating_add(1));
+        let ballot = possible.max(self.after(self.voted)).max(Ballot::first(without_document));
+        if ballot.epoch != self.ballot.epoch {
+            self.merged = None;
+            self.signatures.clear();
+        }
+        self.ballot = ballot;
         self.phase = Phase::Waiting;
-        self.votes.clear();
-        self.merged = None;
-        self.signatures.clear();
+        self.votes.retain(|_, votes| votes.iter().all(|vote| vote.vote.ballot == ballot));
     }
 
     fn broadcast(&self, message: &Message, out: &mut impl Out<Authority>) {
@@ -266,7 +314,15 @@ impl Authority {
         }
     }
 
+    /// The ballot begins. Who was held up for longer than a round only listens: nobody would count its vote, and it
+    /// would make a document of its own.
     fn vote(&mut self, now: Time, out: &mut impl Out<Authority>) {
+        self.phase = Phase::Voting;
+        self.voted = self.ballot;
+        out.event(AuthorityEvent::Keep);
+        if self.clock.nanos(now) >= self.begins(self.ballot).saturating_add(self.round_nanos()) {
+            return;
+        }
         let wall = self.clock.read(now);
         self.known.forget(wall);
         let previous = self.latest.as_ref().map(|(signed, hash)| Proof {
@@ -274,27 +330,24 @@ impl Authority {
             hash: *hash,
             signatures: signed.signatures().to_vec(),
         });
-        let relays = self.known.seen(self.epoch, wall, HEARD_WITHIN_EPOCHS * self.config.epoch_s);
-        let vote = Vote { author: self.key.public(), epoch: self.epoch, previous, relays };
+        let relays = self.known.seen(self.ballot.epoch, wall, HEARD_WITHIN_EPOCHS * self.config.epoch_s);
+        let vote = Vote { author: self.key.public(), ballot: self.ballot, previous, relays };
         let endorsed = EndorsedVote::new(vote, &self.key);
-        self.voted = self.epoch;
-        out.event(AuthorityEvent::Keep);
         self.broadcast(&Message::Vote(Box::new(endorsed.clone())), out);
         self.votes.insert(self.key.public(), vec![endorsed]);
-        self.phase = Phase::Voting { began: self.vote_at(self.epoch) };
     }
 
     fn on_vote(&mut self, now: Time, endorsed: &EndorsedVote, out: &mut impl Out<Authority>) {
         let vote = &endorsed.vote;
-        // Clocks differ: a vote that comes before this authority's own has begun is of the first round.
-        let round = match self.phase {
-            Phase::Voting { began } => 1 + self.clock.nanos(now).saturating_sub(began) / self.config.round.as_nanos(),
-            Phase::Waiting
-                if self.vote_at(self.epoch).saturating_sub(self.clock.nanos(now)) < self.config.round.as_nanos() =>
-            {
-                1
+        let nanos = self.clock.nanos(now);
+        // Clocks differ: a vote that comes up to a round before its ballot begins here is of the first round.
+        let (awaited, round) = match self.phase {
+            Phase::Voting => (self.ballot, 1 + nanos.saturating_sub(self.begins(self.ballot)) / self.round_nanos()),
+            Phase::Waiting => (self.ballot, self.early_round(self.ballot, nanos)),
+            Phase::Signing => {
+                let next = self.after(self.ballot);
+                (next, self.early_round(next, nanos))
             }
-            _ => u64::MAX,
         };
         let of_author = self.votes.get(&vote.author).map_or(&[][..], Vec::as_slice);
         let is_known = of_author.iter().any(|known| known.vote == *vote);
@@ -302,7 +355,7 @@ impl Authority {
             return;
         }
         let counts =
-            vote.epoch == self.epoch && round <= self.rounds() && endorsed.check(&self.trust, round as usize).is_ok();
+            vote.ballot == awaited && round <= self.rounds() && endorsed.check(&self.trust, round as usize).is_ok();
         if !counts {
             self.refused_votes += 1;
             return;
@@ -321,17 +374,30 @@ impl Authority {
         }
     }
 
-    fn sign(&mut self, out: &mut impl Out<Authority>) {
-        let epoch = self.epoch;
+    /// The round of a vote that comes before its ballot has begun here.
+    fn early_round(&self, ballot: Ballot, nanos: u64) -> u64 {
+        if self.begins(ballot).saturating_sub(nanos) < self.round_nanos() { 1 } else { u64::MAX }
+    }
+
+    /// Votes are in: signs what follows from them, if that lists anybody. An authority that was held up until the
+    /// ballot's end has not counted what the others have, and signs nothing.
+    fn sign(&mut self, now: Time, out: &mut impl Out<Authority>) {
+        let epoch = self.ballot.epoch;
         self.phase = Phase::Signing;
-        if self.signed >= epoch {
+        let all_votes = std::mem::take(&mut self.votes);
+        let single = |votes: &&Vec<EndorsedVote>| votes.len() == 1;
+        let votes: Vec<&Vote> = all_votes.values().filter(single).map(|votes| &votes[0].vote).collect();
+        self.counted = votes.len();
+        let is_over = self.clock.nanos(now) >= self.ends(self.ballot);
+        if self.signed >= epoch || self.has_document() || is_over {
             return;
         }
-        let single = |votes: &Vec<EndorsedVote>| votes.len() == 1;
-        let votes: Vec<&Vote> = self.votes.values().filter(|votes| single(votes)).map(|votes| &votes[0].vote).collect();
         let from = UnixTime(epoch * self.config.epoch_s);
         let validity = Validity { from, until: from.after(self.config.valid_epochs * self.config.epoch_s) };
         let document = merge(&votes, &self.trust, epoch, validity, |hash| self.known.has_checked(hash));
+        if document.is_empty() {
+            return;
+        }
         let hash = document.hash();
         let signature = self.key.sign(Context::Document, &signed_bytes(epoch, &hash));
         self.merged = Some((SignedDocument::new(document, Vec::new()), hash));
@@ -350,8 +416,10 @@ impl Authority {
         signature: Signature,
         out: &mut impl Out<Authority>,
     ) {
-        let is_awaited = epoch == self.epoch
-            && !matches!(self.phase, Phase::Waiting)
+        // Between two ballots of an epoch signatures of the first still count.
+        let has_begun = self.ballot.number > 0 || !matches!(self.phase, Phase::Waiting);
+        let is_awaited = epoch == self.ballot.epoch
+            && has_begun
             && self.trust.includes(&signer)
             && !self.signatures.contains_key(&signer);
         if is_awaited && signer.verifies(Context::Document, &signed_bytes(epoch, &hash), &signature) {
@@ -369,8 +437,7 @@ impl Authority {
             .filter(|(_, (other, _))| other == hash)
             .map(|(signer, (_, signature))| (*signer, *signature))
             .collect();
-        let is_published = self.latest.as_ref().is_some_and(|(latest, _)| latest.epoch() >= self.epoch);
-        if same.len() < self.trust.threshold() || is_published {
+        if same.len() < self.trust.threshold() || self.has_document() {
             return;
         }
         let signed = merged.clone().with(same);
@@ -388,24 +455,29 @@ impl Authority {
         out.event(AuthorityEvent::Published { epoch: document.epoch, hash, relays: document.len() });
     }
 
-    /// The epoch begins: who has no document of it by now asks the others.
-    fn begin_epoch(&mut self, now: Time, out: &mut impl Out<Authority>) {
-        let newest = self.latest.as_ref().map_or(0, |(latest, _)| latest.epoch());
-        if newest < self.epoch {
+    /// Whether there is a document of the ballot's epoch, or a later one.
+    fn has_document(&self) -> bool {
+        self.latest.as_ref().is_some_and(|(latest, _)| latest.epoch() >= self.ballot.epoch)
+    }
+
+    /// The ballot ends: who has no document of its epoch by now asks the others, and votes again.
+    fn end_ballot(&mut self, now: Time, out: &mut impl Out<Authority>) {
+        if !self.has_document() {
             let made = self.merged.as_ref().map(|(_, hash)| *hash);
             let signed = self.signatures.values().filter(|(hash, _)| Some(*hash) == made).count();
-            out.event(AuthorityEvent::NoAgreement { epoch: self.epoch, signed });
+            out.event(AuthorityEvent::NoAgreement { ballot: self.ballot, votes: self.counted, signed });
+            let newest = self.latest.as_ref().map_or(0, |(latest, _)| latest.epoch());
             self.broadcast(&Message::Fetch { newer_than: newest }, out);
         }
-        self.voted = self.voted.max(self.epoch);
         self.wait_for_next(now);
     }
 
     fn next(&self) -> u64 {
+        let ends = self.ends(self.ballot);
         match self.phase {
-            Phase::Waiting => self.vote_at(self.epoch),
-            Phase::Voting { began } => began + self.rounds() * self.config.round.as_nanos(),
-            Phase::Signing => self.epoch_nanos(self.epoch),
+            Phase::Waiting => self.begins(self.ballot),
+            Phase::Voting => ends.saturating_sub(self.round_nanos()),
+            Phase::Signing => ends,
         }
     }
 }
@@ -460,8 +532,8 @@ impl Machine for Authority {
         }
         match self.phase {
             Phase::Waiting => self.vote(now, out),
-            Phase::Voting { .. } => self.sign(out),
-            Phase::Signing => self.begin_epoch(now, out),
+            Phase::Voting => self.sign(now, out),
+            Phase::Signing => self.end_ballot(now, out),
         }
     }
 

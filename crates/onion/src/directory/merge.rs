@@ -60,7 +60,7 @@ pub fn merge(
 ) -> Document {
     let mut previous: Option<(u64, DocumentHash)> = None;
     let mut seen: BTreeMap<(PublicKey, [u8; 32]), Vouched<'_>> = BTreeMap::new();
-    for vote in votes.iter().filter(|vote| vote.epoch == epoch) {
+    for vote in votes.iter().filter(|vote| vote.ballot.epoch == epoch) {
         if let Some(proof) = &vote.previous {
             let of = Some((proof.epoch, proof.hash));
             if proof.epoch < epoch && of > previous && proof.holds(trust) {
@@ -141,7 +141,7 @@ mod tests {
     use super::super::descriptor::Family;
     use super::super::keys::SecretKey;
     use super::super::testing::{authorities, descriptor, document, key, sign};
-    use super::super::vote::{Proof, Seen};
+    use super::super::vote::{Ballot, Proof, Seen};
     use super::*;
 
     const VALIDITY: Validity = Validity { from: UnixTime(30 * DAY), until: UnixTime(30 * DAY + 3600) };
@@ -154,7 +154,7 @@ mod tests {
         };
         let mut relays: Vec<Seen> = relays.iter().map(seen).collect();
         relays.sort();
-        Vote { author: author.public(), epoch: 1, previous: None, relays }
+        Vote { author: author.public(), ballot: Ballot::first(1), previous: None, relays }
     }
 
     fn merged(votes: &[Vote], trust: &Trust) -> Document {

@@ -2,7 +2,7 @@
 //!
 //! Each relay signs a [`Descriptor`] of itself and hands it to every authority over a session that
 //! proves its address. Once an epoch the [`Authority`] machines exchange votes, merge them by one rule
-//! and sign what comes out. A user's [`View`] takes a [`Document`] with enough signatures, never an
+//! and sign what comes out; again, while that lists nobody. A user's [`View`] takes a [`Document`] with enough signatures, never an
 //! older one and never two of one epoch, and always the whole: who knows but a part of the relays is
 //! known by it.
 //!
@@ -41,3 +41,4 @@ pub use message::Message;
 pub use network::Network;
 pub use trust::{Trust, TrustError};
 pub use view::{Remembered, View, ViewError};
+pub use vote::Ballot;

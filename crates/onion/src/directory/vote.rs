@@ -17,6 +17,22 @@ use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::trust::{MOST_AUTHORITIES, Trust};
 
+/// One agreement on votes. An epoch has further ones for as long as none has led to its document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ballot {
+    /// The epoch that the document is for.
+    pub epoch: u64,
+    /// 0 is the one before the epoch begins.
+    pub number: u32,
+}
+
+impl Ballot {
+    /// The first of `epoch`.
+    pub fn first(epoch: u64) -> Ballot {
+        Ballot { epoch, number: 0 }
+    }
+}
+
 /// A relay that an authority vouches for: its address was proved to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Seen {
@@ -49,8 +65,8 @@ impl Proof {
 pub struct Vote {
     /// Whose it is.
     pub author: PublicKey,
-    /// The epoch that the document is for.
-    pub epoch: u64,
+    /// What it is cast in.
+    pub ballot: Ballot,
     /// The newest document before it that the author knows, if there was one.
     pub previous: Option<Proof>,
     /// The relays, by identity.
@@ -60,7 +76,7 @@ pub struct Vote {
 impl Vote {
     fn signed_bytes(&self) -> Vec<u8> {
         let bytes = postcard::to_allocvec(self).expect("a vote's parts can all be written");
-        [&self.epoch.to_le_bytes()[..], blake3::hash(&bytes).as_bytes()].concat()
+        [&self.ballot.epoch.to_le_bytes()[..], blake3::hash(&bytes).as_bytes()].concat()
     }
 }
 
@@ -150,7 +166,7 @@ mod tests {
     #[test]
     fn a_vote_needs_as_many_endorsements_as_rounds_have_passed() {
         let (keys, trust) = authorities(4, 3);
-        let vote = Vote { author: keys[0].public(), epoch: 1, previous: None, relays: Vec::new() };
+        let vote = Vote { author: keys[0].public(), ballot: Ballot::first(1), previous: None, relays: Vec::new() };
         let mut endorsed = EndorsedVote::new(vote.clone(), &keys[0]);
         assert_eq!(endorsed.check(&trust, 1), Ok(()));
         assert_eq!(endorsed.check(&trust, 2), Err(VoteError::Late { round: 2, endorsements: 1 }));
@@ -158,8 +174,10 @@ mod tests {
         assert_eq!(endorsed.check(&trust, 2), Err(VoteError::Late { round: 2, endorsements: 1 }), "once each");
         endorsed.endorse(&keys[1]);
         assert_eq!(endorsed.check(&trust, 2), Ok(()));
-        endorsed.vote.epoch = 2;
-        assert_eq!(endorsed.check(&trust, 2), Err(VoteError::BadEndorsement));
+        for other in [Ballot::first(2), Ballot { epoch: 1, number: 1 }] {
+            endorsed.vote.ballot = other;
+            assert_eq!(endorsed.check(&trust, 2), Err(VoteError::BadEndorsement), "of one ballot alone");
+        }
         assert_eq!(EndorsedVote::new(vote.clone(), &keys[1]).check(&trust, 1), Err(VoteError::NoAuthor));
         let stranger = super::super::testing::key(7);
         let strange = Vote { author: stranger.public(), ..vote };

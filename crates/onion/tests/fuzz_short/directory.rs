@@ -5,7 +5,7 @@ mod checks;
 
 use crate::short_run::Target;
 use anabranch_onion::directory::trust::signed_bytes;
-use anabranch_onion::directory::vote::{EndorsedVote, Seen, Vote};
+use anabranch_onion::directory::vote::{Ballot, EndorsedVote, Seen, Vote};
 use anabranch_onion::directory::{
     Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message, Protocol,
     SecretKey, SignedDescriptor, SignedDocument, UnixTime,
@@ -57,7 +57,8 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
     };
     let mut relays: Vec<Seen> = (1..3).map(|n| Seen { relay: relay(n), since: UnixTime(900) }).collect();
     relays.sort();
-    let vote = EndorsedVote::new(Vote { author: key.public(), epoch: 11, previous: None, relays }, &key);
+    let vote =
+        EndorsedVote::new(Vote { author: key.public(), ballot: Ballot::first(11), previous: None, relays }, &key);
     let hash =
         document().verify(&anabranch_onion::directory::Trust::new(&[key.public()], 1).expect("one")).expect("good").1;
     let signature = key.sign(Context::Document, &signed_bytes(11, &hash));

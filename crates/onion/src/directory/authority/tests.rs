@@ -34,11 +34,13 @@ impl Out<Authority> for Outbox {
     }
 }
 
-/// Authorities whose messages take 100 ms; who is silent sends nothing and gets nothing.
+/// Authorities whose messages take 100 ms; who is silent sends nothing and gets nothing, and who is held up does
+/// nothing until it goes on, and then finds what has come meanwhile.
 struct Group {
     keys: Vec<SecretKey>,
     machines: Vec<Authority>,
     silent: BTreeSet<usize>,
+    held_up: BTreeSet<usize>,
     now: Time,
     under_way: Vec<(Time, SocketAddr, SocketAddr, Message)>,
     events: BTreeMap<usize, Vec<AuthorityEvent>>,
@@ -73,6 +75,7 @@ impl Group {
             keys,
             machines,
             silent: BTreeSet::new(),
+            held_up: BTreeSet::new(),
             now: Time::ZERO,
             under_way: Vec::new(),
             events: BTreeMap::new(),
@@ -98,16 +101,20 @@ impl Group {
     fn run_until(&mut self, seconds: f64) {
         let end = Time::from_secs_f64(seconds);
         loop {
-            let timers = self.machines.iter().map(|machine| machine.timer(self.now));
-            let timer = timers.enumerate().min_by_key(|(_, timer)| *timer).unwrap();
+            let goes_on = |index: &usize| !self.held_up.contains(index);
+            let timers =
+                (0..self.machines.len()).filter(goes_on).map(|index| (index, self.machines[index].timer(self.now)));
+            let timer = timers.min_by_key(|(_, timer)| *timer).unwrap();
             self.under_way.sort_by_key(|(at, ..)| *at);
-            let arrival = self.under_way.first().map_or(Time::MAX, |(at, ..)| *at);
+            let reaches = |to: &SocketAddr| self.held_up.iter().all(|&index| address(index) != *to);
+            let first = self.under_way.iter().position(|(_, _, to, _)| reaches(to));
+            let arrival = first.map_or(Time::MAX, |first| self.under_way[first].0);
             if arrival.min(timer.1) > end {
                 break;
             }
             if arrival <= timer.1 {
-                let (at, from, to, message) = self.under_way.remove(0);
-                self.now = at;
+                let (at, from, to, message) = self.under_way.remove(first.expect("it arrives"));
+                self.now = at.max(self.now);
                 if let Some(index) = (0..self.machines.len()).find(|&index| address(index) == to)
                     && !self.silent.contains(&index)
                 {
@@ -209,7 +216,7 @@ fn who_votes_twice_is_found_and_not_counted() {
         let mut relays: Vec<Seen> =
             relays.iter().map(|&n| Seen { relay: of_epochs(n).sign(&key(n)).unwrap(), since: UnixTime(0) }).collect();
         relays.sort();
-        let vote = Vote { author: liar, epoch: 11, previous: None, relays };
+        let vote = Vote { author: liar, ballot: Ballot::first(11), previous: None, relays };
         Message::Vote(Box::new(EndorsedVote::new(vote, &group.keys[3])))
     };
     // With the liar's, relay 2 would have three votes at some and two at others.
@@ -235,7 +242,7 @@ fn a_vote_in_the_last_round_must_have_been_seen_by_an_honest_one() {
     // Two rounds of 2 s; in the second a vote with one endorsement comes too late.
     group.run_until(50.0 - 3.0 * 2.0 + 2.5);
     let relays = vec![Seen { relay: of_epochs(2).sign(&key(2)).unwrap(), since: UnixTime(0) }];
-    let vote = Vote { author: group.keys[3].public(), epoch: 11, previous: None, relays };
+    let vote = Vote { author: group.keys[3].public(), ballot: Ballot::first(11), previous: None, relays };
     let late = Message::Vote(Box::new(EndorsedVote::new(vote, &group.keys[3])));
     let sent = group.deliver(0, address(3), late);
     assert!(sent.is_empty() && group.machines[0].refused_votes() == 1);
@@ -258,20 +265,94 @@ fn a_relay_is_listed_at_the_address_that_its_session_proves() {
 #[test]
 fn an_authority_signs_once_an_epoch_also_after_a_restart() {
     let mut group = Group::new(3, 2);
-    group.silent = [0].into();
     group.upload(1, &[0, 1, 2]);
+    // It counts all votes, signs, and hears no other signature.
+    group.run_until(50.0 - 2.01);
+    group.silent = [0].into();
     group.run_until(50.0 - 1.0);
+    assert!(group.machines[0].merged.is_some() && group.machines[0].document().is_none());
     let state = group.machines[0].state();
     let bytes = postcard::to_allocvec(&state).unwrap();
     let state: AuthorityState = postcard::from_bytes(&bytes).unwrap();
     let mut again =
         Authority::new(config(&group.keys, 2), secret(0, 3, 2), clock(), Time::from_secs_f64(30.0), state).unwrap();
     let next = again.timer(Time::from_secs_f64(30.0));
-    assert_eq!(next, Time::from_secs_f64(150.0 - 3.0 * 2.0), "it waits for the epoch after");
+    assert_eq!(next, Time::from_secs_f64(50.0), "it has voted in the first ballot");
     let mut out = Outbox::default();
     again.on_timer(next, &mut out);
-    assert!(out.sent.iter().all(|(_, message)| matches!(message, Message::Vote(vote) if vote.vote.epoch == 12)));
+    let second = Ballot { epoch: 11, number: 1 };
+    assert!(out.sent.iter().all(|(_, message)| matches!(message, Message::Vote(vote) if vote.vote.ballot == second)));
     assert_eq!((out.sent.len(), again.known()), (2, 1));
+    let others = EndorsedVote::new(
+        Vote { relays: again.known.seen(11, UnixTime(1100), 100), ..vote_without_relays(&group.keys[1], second) },
+        &group.keys[1],
+    );
+    again.on_message(next, Arrival::new(address(1)), &mut Message::Vote(Box::new(others)), &mut out);
+    out.sent.clear();
+    again.on_timer(again.timer(next), &mut out);
+    assert_eq!(again.counted, 2, "a relay has enough votes");
+    assert_eq!(out.sent, [], "and it signs nothing more for the epoch");
+}
+
+fn vote_without_relays(author: &SecretKey, ballot: Ballot) -> Vote {
+    Vote { author: author.public(), ballot, previous: None, relays: Vec::new() }
+}
+
+/// Two of three were held up over the whole ballot: the list is there with the next.
+#[test]
+fn authorities_vote_again_until_there_is_a_list() {
+    for (until, ballot) in [(45.5, 0), (47.0, 1), (49.5, 1), (51.5, 1), (53.0, 2), (55.5, 2), (70.0, 5)] {
+        let mut group = Group::new(3, 2);
+        for relay in 0..5 {
+            group.upload(relay, &[0, 1, 2]);
+        }
+        group.held_up = [0, 1].into();
+        group.run_until(until);
+        group.held_up.clear();
+        let listed_by = 50.0 + 6.0 * f64::from(ballot);
+        group.run_until(listed_by - 2.1);
+        assert_eq!(group.hashes(11).len(), 0, "held up until {until}");
+        group.run_until(listed_by);
+        let hashes = group.hashes(11);
+        assert!(hashes.len() == 3 && all_equal(&hashes), "held up until {until}: {hashes:?}");
+        assert_eq!(group.relays(0), 5);
+        group.run_until(143.0);
+        assert_eq!(group.hashes(11), hashes, "there is one document an epoch");
+        group.run_until(150.5);
+        assert!(group.hashes(12).len() == 3 && all_equal(&group.hashes(12)));
+    }
+}
+
+/// A network begins with authorities, and relays come later: they are listed with the next ballot, not with the next
+/// epoch; and nobody signs that there are none.
+#[test]
+fn relays_that_come_within_an_epoch_are_listed_in_it() {
+    let mut group = Group::new(3, 2);
+    group.run_until(70.0);
+    assert!(group.machines.iter().all(|machine| machine.document().is_none()));
+    group.upload(1, &[0, 1, 2]);
+    group.run_until(80.1);
+    let hashes = group.hashes(11);
+    assert!(hashes.len() == 3 && all_equal(&hashes), "{hashes:?}");
+    assert_eq!(group.relays(0), 1);
+}
+
+/// No ballot of an epoch runs into the first of the next.
+#[test]
+fn every_ballot_ends_before_the_next_begins() {
+    let mut group = Group::new(3, 2);
+    group.silent = [1, 2].into();
+    group.run_until(250.0);
+    let ballots: Vec<Ballot> = group.events[&0]
+        .iter()
+        .filter_map(|event| match event {
+            AuthorityEvent::NoAgreement { ballot, votes: 1, signed: 0 } => Some(*ballot),
+            _ => None,
+        })
+        .collect();
+    // A hundred seconds have room for 16 ballots of six; ten of epoch 10 were over when the authorities began.
+    let of = |epoch| (0..16).map(move |number| Ballot { epoch, number });
+    assert_eq!(ballots, of(10).skip(10).chain(of(11)).chain(of(12)).chain([Ballot::first(13)]).collect::<Vec<_>>());
 }
 
 /// One that was away while the others agreed takes their document when the epoch begins.
