@@ -63,11 +63,13 @@ python: build
 	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest $(foreach name,$(WITH_OLDER),python/tests/test_$(name).py); \
 	fi
 
+# Python compiles what tests load; all that there is takes it three times as long.
+PIP_QUIETLY := --quiet --disable-pip-version-check --no-compile
 $(VENV)/installed: python/tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDER) gymnasium==1.2.2
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps stable-baselines3
+	$(VENV)/bin/pip install $(PIP_QUIETLY) --requirement $<
+	$(VENV)/bin/pip install $(PIP_QUIETLY) --no-deps --upgrade --target $(OLDER) gymnasium==1.2.2
+	$(VENV)/bin/pip install $(PIP_QUIETLY) --no-deps stable-baselines3
 	echo $(CURDIR)/python > $$($(VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/anabranch.pth
 	touch $@
 

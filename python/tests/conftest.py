@@ -18,6 +18,8 @@ os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # Tests train for moments: what the compiler optimises takes it longer than that makes up for.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 " + os.environ.get("XLA_FLAGS", ""),
 }
 
 IDS = list(anabranch.environments())

@@ -90,15 +90,13 @@ pub struct QLearning {
     outcomes: u32,
     table: Table,
     collected: [Collected; COLLECTED],
-    /// The action of each: kept beside them, since inside it would pad each by three bytes.
-    collected_actions: [u8; COLLECTED],
 }
 
 /// Rewards of the packets that left in one state after one action.
 #[derive(Clone, Copy, Debug, Default)]
 struct Collected {
-    /// 0: not in use.
-    state: u32,
+    /// State and action; a state of 0: not in use.
+    sent: SentIn,
     count: u32,
     sum: f32,
 }
@@ -193,31 +191,28 @@ impl QLearning {
     }
 
     fn collect(&mut self, config: &QLearningConfig, evidence: Evidence<'_, SentIn>) {
-        let (state, action) = (evidence.note.state(), evidence.note.action());
         let reward = match evidence.report.outcome {
             Outcome::Acked => config.reward_ack,
             Outcome::TimedOut => config.reward_timeout,
-        } * f64::from(state);
-        let same = |&i: &usize| self.collected[i].state == state && self.collected_actions[i] == action;
-        let place = (0..COLLECTED).find(same).or_else(|| self.collected.iter().position(|c| c.state == 0));
+        } * f64::from(evidence.note.state());
+        let place = self.collected.iter().position(|c| c.sent == evidence.note);
+        let place = place.or_else(|| self.collected.iter().position(|c| c.sent == SentIn::new()));
         let place = place.unwrap_or_else(|| {
             // The oldest average can't grow much any more: learn from it now.
-            self.learn(config, self.collected[0], self.collected_actions[0]);
+            self.learn(config, self.collected[0]);
             self.collected.rotate_left(1);
-            self.collected_actions.rotate_left(1);
             self.collected[COLLECTED - 1] = Collected::default();
             COLLECTED - 1
         });
-        self.collected_actions[place] = action;
         let collected = &mut self.collected[place];
-        collected.state = state;
+        collected.sent = evidence.note;
         collected.count += 1;
         collected.sum += reward as f32;
     }
 
     /// Q(s, a) += α (r + γ max Q(s', ·) − Q(s, a)) (5.4)
-    fn learn(&mut self, config: &QLearningConfig, collected: Collected, action: u8) {
-        let (next, action) = (collected.state, usize::from(action));
+    fn learn(&mut self, config: &QLearningConfig, collected: Collected) {
+        let (next, action) = (collected.sent.state(), usize::from(collected.sent.action()));
         let previous = match action {
             UP => next - 1,
             DOWN => next + 1,
@@ -230,9 +225,9 @@ impl QLearning {
     }
 
     fn transition(&mut self, config: &QLearningConfig, rng: &mut Rng) {
-        for (collected, action) in core::mem::take(&mut self.collected).into_iter().zip(self.collected_actions) {
-            if collected.state != 0 {
-                self.learn(config, collected, action);
+        for collected in core::mem::take(&mut self.collected) {
+            if collected.sent.state() != 0 {
+                self.learn(config, collected);
             }
         }
         let possible = possible(config, self.state);
@@ -297,7 +292,6 @@ impl RateLearner for QLearning {
             outcomes: 0,
             table: Table::default(),
             collected: [Collected::default(); COLLECTED],
-            collected_actions: [STAY as u8; COLLECTED],
         }
     }
 
