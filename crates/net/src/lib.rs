@@ -23,6 +23,7 @@ pub mod runtime;
 pub mod send_queue;
 pub mod sessions;
 pub mod setup;
+pub mod state;
 pub mod stream;
 mod tls;
 pub mod udp;

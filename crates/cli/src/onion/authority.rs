@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_net::clock::Clock;
 use anabranch_net::onion::authority::AuthorityNode;
-use anabranch_net::onion::state::StateError;
+use anabranch_net::state::StateError;
 use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, SecretKey, WallClock};
 use tokio::net::TcpListener;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anabranch_net::identity_file::{self, KeyPair};
-use anabranch_net::onion::state::Seed;
+use anabranch_net::state::Seed;
 use anabranch_onion::directory::SecretKey;
 
 use super::network::digits;

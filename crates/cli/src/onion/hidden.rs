@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anabranch_control::time::Duration;
 use anabranch_net::onion::hidden_edge::HiddenSettings;
 use anabranch_net::onion::network_file::NetworkFile;
-use anabranch_net::onion::state::StateFolder;
+use anabranch_net::state::StateFolder;
 use anabranch_net::udp::Socket;
 use anabranch_onion::directory::Remembered;
 use anabranch_onion::guards::{GuardState, MOST_GUARDS};

@@ -1,11 +1,10 @@
 //! What all verbs of the onion overlay are told: of which network they are, and where they keep what they know.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_net::onion::network_file::{self, NetworkFile};
-use anabranch_net::onion::state::StateFolder;
+use anabranch_net::state::{StateFolder, default_path};
 use anabranch_onion::directory::PublicKey;
 
 use crate::failure::Failure;
@@ -50,16 +49,10 @@ impl StateArg {
     pub fn open(&self, verb: &str) -> Result<StateFolder, Failure> {
         let path = match &self.state {
             Some(path) => path.clone(),
-            None => usual(verb)?,
+            None => default_path(verb).ok_or(
+                "where is it to be kept? neither XDG_STATE_HOME nor HOME is a folder's path; name one with --state",
+            )?,
         };
         Ok(StateFolder::open(&path)?)
     }
-}
-
-/// Where a verb keeps what it knows unless somebody says otherwise (XDG Base Directory Specification).
-fn usual(verb: &str) -> Result<PathBuf, Failure> {
-    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    let none = "where is it to be kept? neither XDG_STATE_HOME nor HOME is a folder's path; name one with --state";
-    Ok(state.ok_or_else(|| Failure::new(none))?.join("anabranch").join(verb))
 }

@@ -9,7 +9,7 @@ use anabranch_net::identity_file::{self, KeyPair};
 use anabranch_net::onion::file::{FileEvent, Files};
 use anabranch_net::onion::follow::NextList;
 use anabranch_net::onion::hidden_edge::{HiddenEdge, HiddenNews, Receiver};
-use anabranch_net::onion::state::Seed;
+use anabranch_net::state::Seed;
 use anabranch_onion::hidden::ReceiverSecret;
 use anabranch_onion::node::{HiddenReceiver, ReceiverEvent, ServiceEvent};
 use anabranch_onion::session::{ExitEvent, Reason, Secrecy, SessionName, StreamEvent, StreamId, Target};

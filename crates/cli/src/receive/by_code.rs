@@ -24,6 +24,7 @@ use anabranch_rendezvous::code::Code;
 use anabranch_rendezvous::frame::Side;
 use serde_json::json;
 
+use super::resumption::Resumption;
 use super::taking::{Manner, Taken, take};
 use super::{Args, store};
 use crate::failure::Failure;
@@ -42,13 +43,21 @@ const GONE: Duration = Duration::from_millis(3_000);
 /// Each relay is sent a byte as often, so that a NAT lets it through: ICE's interval (RFC 8445, 11).
 const KEEP_OPEN: Duration = Duration::from_millis(15_000);
 
+/// A sender that is there still greets a receiver that has lost its session within ten seconds, over relays of which
+/// some may fail.
+const GOES_ON: Duration = Duration::from_millis(20_000);
+
 /// What was agreed on.
-struct Agreed {
-    offer: Offer,
-    identity: Identity,
+#[derive(Debug)]
+pub struct Agreed {
+    /// What is to come.
+    pub offer: Offer,
+    /// Whom the sender knows.
+    pub identity: Identity,
     /// Where the sender will send to.
-    address: SocketAddr,
-    socket: UdpSocket,
+    pub address: SocketAddr,
+    /// The socket that is seen there.
+    pub socket: UdpSocket,
 }
 
 /// Takes what the code is for.
@@ -61,7 +70,46 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     {
         return Err(Failure::new(format!("--listen {listen}: the relays of {} are of the other family", named.by)));
     }
-    let Agreed { offer, identity, address, socket } = agree(args, &named, interrupt)?;
+    // It can be done without; whoever has no folder for it receives all the same.
+    let without =
+        |why: Failure| eprintln!("anabranch: a receiver that is killed will not go on by this code: {}", why.words());
+    let of = |code| Resumption::of(code, &args.out).map_err(without).ok();
+    let mut resumption = args.code.as_ref().and_then(of);
+    let before = resumption.as_mut().and_then(|resumption| resumption.recall().map_err(without).ok()?);
+    if let Some(agreed) = before {
+        if let Some(reason) = refusal(args, &agreed.offer) {
+            return Err(Failure::new(format!("nothing was received: {reason}")));
+        }
+        let line = format!("a receiver with this code was killed; this one goes on: {}", shown(&agreed.offer));
+        network::say(args.json, &line);
+        if receive(args, relays, agreed, GOES_ON, interrupt)? {
+            return Ok(());
+        }
+        network::say(args.json, "its sender is not there any more; waiting for one that comes with this code again");
+    }
+    let agreed = agree(args, &named, interrupt)?;
+    if let Some(resumption) = &mut resumption {
+        resumption.keep(&agreed).unwrap_or_else(without);
+    }
+    let address = agreed.address;
+    match receive(args, relays, agreed, ARRIVAL, interrupt)? {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "the sender did not come: do the relays reach {address}? Behind a NAT that gives each relay another \
+             port they do not; see --address, and docs/codes.md"
+        ))),
+    }
+}
+
+/// Takes what was agreed on; false if nobody has come within `patience`.
+fn receive(
+    args: &Args,
+    relays: &[SocketAddr],
+    agreed: Agreed,
+    patience: Duration,
+    interrupt: &Interrupt,
+) -> Result<bool, Failure> {
+    let Agreed { offer, identity, address, socket } = agreed;
     let keeper = socket.try_clone()?;
     let open = to_open(relays, &offer, address);
     let limits = Limits { file_bytes: offer.travelling, ..Limits::default() };
@@ -77,19 +125,16 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
             next = now + KEEP_OPEN;
             keep_open(&keeper, &open);
         }
-        if !has_come && now.since(Time::ZERO) >= ARRIVAL {
-            return Err(Failure::new(format!(
-                "the sender did not come: do the relays reach {address}? Behind a NAT that gives each relay another \
-                 port they do not; see --address, and docs/codes.md"
-            )));
-        }
-        Ok(())
+        has_come || now.since(Time::ZERO) < patience
     };
     let mut runtime = Runtime::new(store.clone())?;
     let number = runtime.add_gathering(socket, peer)?;
     let (quiet, keeps_after) = (offer.packing == Packing::Tar, GONE);
     let manner = Manner { once: true, folder: &args.out, quiet, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
+    if taken.span.is_none() && !interrupt.is_raised() {
+        return Ok(false);
+    }
     let names = match store.take_hidden() {
         Some(hidden) => unpack(&hidden, &offer, &args.out)?,
         None => taken.files.iter().map(|(name, _)| name.clone()).collect(),
@@ -98,7 +143,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         Some(failure) => Err(failure),
         None => {
             report(args, &offer, &names, &taken);
-            Ok(())
+            Ok(true)
         }
     }
 }
@@ -213,13 +258,17 @@ fn bytes_in(folder: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Shows what is offered and, on a terminal, asks whether it is wanted; why not.
-async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<Option<String>, Failure> {
+/// What is offered, in a line.
+fn shown(offer: &Offer) -> String {
     let names: Vec<String> = offer.names.iter().map(|name| printable(name)).collect();
     let more = if offer.more_names > 0 { format!(" and {} more", offer.more_names) } else { String::new() };
     let files = if offer.files == 1 { "1 file".to_owned() } else { format!("{} files", offer.files) };
-    let line = format!("offered: {}{more}, {files}, {}", names.join(", "), Amount(offer.bytes as f64));
-    network::say(args.json, &line);
+    format!("{}{more}, {files}, {}", names.join(", "), Amount(offer.bytes as f64))
+}
+
+/// Shows what is offered and, on a terminal, asks whether it is wanted; why not.
+async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<Option<String>, Failure> {
+    network::say(args.json, &format!("offered: {}", shown(offer)));
     if args.yes || !io::stdin().is_terminal() {
         return Ok(None);
     }

@@ -2,6 +2,7 @@
 
 pub mod arrivals;
 mod by_code;
+mod resumption;
 mod taking;
 
 use std::net::SocketAddr;
@@ -28,8 +29,8 @@ use crate::relays::RelaysArg;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 With CODE, as `anabranch send` prints it, what is sent is shown and, on a terminal, asked for; it \
-comes from who has printed the code and from nobody else. What was killed on either side goes on when \
-the same is sent again, by any code. Without CODE, one is printed that the \
+comes from who has printed the code and from nobody else. What was killed goes on: `receive` by the same code, while \
+its sender still tries, and on either side when the same is sent again, by any code. Without CODE, one is printed that the \
 sender types: `anabranch send FILE --code CODE`. Folders are unpacked when all of them has come.
 
 With --listen and no code, files are taken at an address until Ctrl-C. Whoever gives the public key \
@@ -108,7 +109,7 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     let number = runtime.add_gathering(socket, Peer::new(RelayNode::end(), Some(receiver), None))?;
     let (once, keeps_after) = (args.once, Duration::ZERO);
     let manner = Manner { once, folder: &args.out, quiet: false, keeps_after, json: args.json };
-    let taken = take(&mut runtime, number, manner, interrupt, |_, _| Ok(()))?;
+    let taken = take(&mut runtime, number, manner, interrupt, |_, _| true)?;
     let peer = runtime.machine(number);
     let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
     let line = format!(

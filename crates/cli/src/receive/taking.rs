@@ -55,14 +55,14 @@ impl Taken {
     }
 }
 
-/// Receives until it is interrupted or, with `once`, the first file has come or failed; asks `go_on`, with
-/// whether anybody has come yet, again and again.
+/// Receives until it is interrupted or, with `once`, the first file has come or failed; or until `go_on`, which is
+/// asked again and again with whether anybody has come yet, says no.
 pub fn take(
     runtime: &mut Runtime<Peer>,
     number: usize,
     manner: Manner<'_>,
     interrupt: &Interrupt,
-    mut go_on: impl FnMut(Time, bool) -> Result<(), Failure>,
+    mut go_on: impl FnMut(Time, bool) -> bool,
 ) -> Result<Taken, Failure> {
     let style = ProgressStyle::with_template(BYTES).expect("the template is valid");
     let display = ProgressBar::no_length().with_style(style);
@@ -76,7 +76,9 @@ pub fn take(
         let until = runtime.now() + network::TICK;
         runtime.run_until(until)?;
         let now = runtime.now();
-        go_on(now, taken.span.is_some())?;
+        if !go_on(now, taken.span.is_some()) {
+            break;
+        }
         let Some(receiver) = runtime.machine_mut(number).receiver_mut() else { break };
         while let Some(event) = receiver.next_event() {
             taken.only.note(now, &event);

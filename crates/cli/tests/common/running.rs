@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// Where the key of these tests is, and not the user's own.
+/// Where the key of these tests is, and what they have to remember, and not the user's own.
 pub const SETTINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings");
 
 /// A process that ends with this value.
@@ -22,6 +22,9 @@ impl Running {
 
     /// What `command` starts.
     pub fn of(command: &mut Command) -> Running {
+        if command.get_envs().all(|(name, _)| name != "XDG_STATE_HOME") {
+            command.env("XDG_STATE_HOME", SETTINGS);
+        }
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.expect("the binary was built for this test");
         let lines = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));

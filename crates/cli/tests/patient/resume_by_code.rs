@@ -45,6 +45,7 @@ impl Setting {
     fn start(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(BINARY);
         command.args(arguments).args(["--relays", &self.at]).current_dir(self.folder.path());
+        command.env("XDG_STATE_HOME", self.path("state"));
         Running::of(command.env("XDG_CONFIG_HOME", SETTINGS).stdin(Stdio::null()))
     }
 
@@ -71,6 +72,11 @@ impl Setting {
 
     fn names(&self) -> Vec<String> {
         self.kept().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// How many receivers remember what they have agreed on.
+    fn remembered(&self) -> usize {
+        fs::read_dir(self.path("state/anabranch/receive")).map_or(0, Iterator::count)
     }
 
     /// Waits until a journal tells of enough.
@@ -109,6 +115,62 @@ fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
     assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
     assert!(received.contains("received in/film.bin, 4000000 bytes, hash right"), "{received}");
     assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
+    assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
+}
+
+/// Who was killed is started again as before: the code itself has been used.
+fn the_same_receiver_goes_on(what: &str, film: &str) {
+    let mut setting = Setting::new();
+    let (sender, receiver) = setting.start_both(what);
+    let had = setting.wait_for_some();
+    // Another one by the same code finds a receiver that lives, and takes nothing from it.
+    let other = setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]);
+    sleep(Duration::from_secs(1));
+    drop(other); // SIGKILL
+    assert_eq!(setting.remembered(), 1);
+    drop(receiver); // SIGKILL
+    let receiver = setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]);
+    let (received, sent) = (ended(receiver), ended(sender));
+    let goes_on = format!("a receiver with this code was killed; this one goes on: {what}, ");
+    assert!(received.contains(&goes_on) && received.contains("hash right"), "{received}");
+    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
+    assert_eq!((setting.names(), setting.remembered()), (vec![what.to_owned()], 0));
+    assert!(same(&setting.path(film), &setting.path("in").join(film)));
+}
+
+#[test]
+fn the_same_receiver_goes_on_with_a_file_while_its_sender_tries_on() {
+    the_same_receiver_goes_on("film.bin", "film.bin");
+}
+
+#[test]
+fn the_same_receiver_goes_on_with_a_folder_while_its_sender_tries_on() {
+    the_same_receiver_goes_on("album", "album/film.bin");
+}
+
+#[test]
+fn a_receiver_whose_sender_was_killed_too_waits_for_one_that_comes_with_the_same_code() {
+    let mut setting = Setting::new();
+    let both = setting.start_both("film.bin");
+    let had = setting.wait_for_some();
+    drop(both); // SIGKILL
+    let receiver = setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]);
+    let sender = setting.start(&["send", "film.bin", "--code", "1-crowfoot-orlando"]);
+    let (received, sent) = (ended(receiver), ended(sender));
+    assert!(received.contains("its sender is not there any more; waiting for one"), "{received}");
+    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
+    assert_eq!((setting.names(), setting.remembered()), (vec!["film.bin".to_owned()], 0));
+    assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
+}
+
+#[test]
+fn a_receiver_that_can_remember_nothing_says_so_and_receives() {
+    let mut setting = Setting::new();
+    fs::write(setting.path("state"), "a file where a folder should be").unwrap();
+    let (sender, receiver) = setting.start_both("film.bin");
+    ended(sender);
+    let (code, _, err) = receiver.end();
+    assert!(code == Some(0) && err.contains("will not go on by this code: cannot make the folder"), "{err}");
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
 }
 

@@ -20,7 +20,6 @@ pub mod pipe;
 pub mod policy;
 pub mod relay;
 pub mod socks;
-pub mod state;
 mod streams;
 pub mod user_edge;
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anabranch_net::onion::state::StateFolder;
+use anabranch_net::state::StateFolder;
 use anabranch_onion::directory::{PublicKey, SecretKey};
 use anabranch_onion::guards::GuardState;
 

@@ -1,8 +1,10 @@
-//! What must outlive a restart: keys, and what was seen of the directory, in a folder for its owner alone.
+//! What must outlive a restart, in a folder for its owner alone.
 
+use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,6 +56,15 @@ pub enum StateError {
     /// A key.
     #[error(transparent)]
     Key(#[from] IdentityError),
+}
+
+/// Where `name` is kept unless somebody says otherwise (XDG Base Directory Specification); none if the environment names
+/// no folder.
+pub fn default_path(name: &str) -> Option<PathBuf> {
+    // Paths that are not absolute are to be ignored, as that specification has it.
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(state?.join("anabranch").join(name))
 }
 
 /// A folder of such files.
@@ -118,6 +129,38 @@ impl StateFolder {
             failed("write", &path, why)
         })
     }
+
+    /// Removes the file `name`, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let us.
+    pub fn remove(&self, name: &str) -> Result<(), StateError> {
+        let path = self.0.join(name);
+        match fs::remove_file(&path) {
+            Err(why) if why.kind() != ErrorKind::NotFound => Err(failed("remove", &path, why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes all files that were written longer ago than `age`.
+    ///
+    /// # Errors
+    ///
+    /// When the folder can't be read.
+    pub fn forget_older(&self, age: Duration) -> Result<(), StateError> {
+        let entries = fs::read_dir(&self.0).map_err(|why| failed("read", &self.0, why))?;
+        for entry in entries.filter_map(Result::ok) {
+            let is_old = |data: fs::Metadata| {
+                data.is_file() && data.modified().is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed > age))
+            };
+            if entry.metadata().is_ok_and(is_old) {
+                // Somebody else may have been faster.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
 }
 
 fn failed(what: &'static str, path: &Path, why: io::Error) -> StateError {
@@ -149,6 +192,20 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("a/b")).expect("a folder").count(), 1, "nothing else stays");
         let seed = state.seed("key").expect("it is made");
         assert_eq!(state.seed("key").expect("it is there"), seed);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten_and_what_is_new_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = StateFolder::open(folder.path()).expect("it is there");
+        ["old", "new", "removed"].iter().for_each(|name| state.save(name, &[1]).expect("it is written"));
+        let an_hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+        File::options().write(true).open(folder.path().join("old")).unwrap().set_modified(an_hour_ago).unwrap();
+        state.remove("removed").expect("it goes");
+        state.remove("removed").expect("it has gone");
+        state.forget_older(Duration::from_secs(3599)).expect("it is read");
+        let there = |name: &str| folder.path().join(name).exists();
+        assert_eq!(["old", "new", "removed"].map(there), [false, true, false]);
     }
 
     #[test]
