@@ -627,6 +627,30 @@ mod tests {
         }
     }
 
+    /// A monitor reports each 25 ms here, and what it says is no longer fresh after 131.
+    #[test]
+    fn other_traffic_is_not_forgotten_while_the_session_of_its_monitor_stands() {
+        let case = case(1);
+        let mut stage = Stage::new(&case);
+        stage.other[0] = Rate::from_bits_per_sec(6_000_000);
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        let together = |stage: &Stage<'_>| told(stage, 1) + told(stage, 2);
+        play_until(&mut stage, at(5.0), |_| false);
+        // 9.5 less 6 Mbit/s, within what the rule allows.
+        let is_left = |told: u64| told.abs_diff(3_500_000) < 200_000;
+        assert!(is_left(together(&stage)), "{}", together(&stage));
+        stage.strike(&Trouble::Cut(vec![3], true));
+        let more = play_until(&mut stage, at(8.0), |stage| !is_left(together(stage)));
+        assert_eq!(more, None, "they may send {}", together(&stage));
+        stage.strike(&Trouble::Cut(vec![3], false));
+        let more = play_until(&mut stage, at(12.0), |stage| !is_left(together(stage)));
+        assert_eq!(more, None, "they may send {}", together(&stage));
+        // One that is gone for good is not believed for ever.
+        stage.strike(&Trouble::AgentDies(3));
+        let all = play_until(&mut stage, at(30.0), |stage| together(stage) > 9_400_000).expect("they have the link");
+        assert!(all > at(16.0) && all < at(18.0), "{all}");
+    }
+
     #[test]
     fn a_coordinator_whose_clock_was_put_back_is_followed_by_those_who_knew_it() {
         let case = case(1_000_000);
