@@ -555,7 +555,8 @@ mod tests {
 
     /// Lets it run until `done` says so, or `end`; when that was.
     fn play_until(stage: &mut Stage<'_>, end: Time, mut done: impl FnMut(&Stage<'_>) -> bool) -> Option<Time> {
-        let mut now = stage.world.now();
+        // What hosts send in the tick that is here has been counted.
+        let mut now = stage.world.now() + TICK;
         while now < end {
             assert!(stage.world.step_at_most(now, MOST_EVENTS));
             stage.tick().unwrap();
@@ -649,6 +650,29 @@ mod tests {
         stage.strike(&Trouble::AgentDies(3));
         let all = play_until(&mut stage, at(30.0), |stage| together(stage) > 9_400_000).expect("they have the link");
         assert!(all > at(16.0) && all < at(18.0), "{all}");
+    }
+
+    /// Their reports are seldom, and come when they were told another rate already.
+    #[test]
+    fn small_budgets_come_to_rest_at_what_others_leave() {
+        for left in [50_000, 100_000, 200_000, 300_000, 400_000] {
+            for (least, delay, flows) in [(0, 1, 1), (0, 5, 0), (0, 50, 1), (300_000, 5, 1), (600_000, 50, 0)] {
+                let mut case = case(1);
+                case.delay = Duration::from_millis(delay);
+                let Duty::Host { least: kept, .. } = &mut case.config.members[0].duty else { unreachable!("a host") };
+                *kept = Rate::from_bits_per_sec(least);
+                let mut stage = Stage::new(&case);
+                stage.strike(&Trouble::Flows(2, flows));
+                let at = |seconds: f64| Time::from_secs_f64(seconds);
+                play_until(&mut stage, at(5.0), |_| false);
+                stage.other[0] = Rate::from_bits_per_sec(9_500_000 - left);
+                play_until(&mut stage, at(20.0), |_| false);
+                let together = |stage: &Stage<'_>| told(stage, 1) + u64::from(flows) * told(stage, 2);
+                let off = play_until(&mut stage, at(40.0), |stage| together(stage).abs_diff(left) > left / 10);
+                let setting = format!("{left} bit/s left, {least} kept, {delay} ms, {flows} flows");
+                assert_eq!(off, None, "{setting}: they may send {}", together(&stage));
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use super::budget::{lease, lifetime, period_after, renewal};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
+use super::granted::Granted;
 use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
@@ -114,6 +115,10 @@ pub struct Known {
     counted: Counted,
     /// What it was told last, and until when that holds.
     budget: Option<(Rate, Time)>,
+    /// What it was told until now.
+    granted: Granted,
+    /// How long after it was told a count shows what it did.
+    round_trip: Duration,
     /// What was decided last that it may send.
     decided: Rate,
     /// When it is told again at the soonest.
@@ -151,6 +156,22 @@ impl Known {
     /// Whether it has a lease.
     fn is_directed(&self, now: Time) -> bool {
         self.budget.is_some_and(|(_, ends)| ends > now)
+    }
+
+    /// Bytes that it sent between two instants, if it goes on after its last report as it did before. None without
+    /// two reports.
+    fn sent(&self, from: Time, to: Time) -> Option<f64> {
+        let (before, last) = self.counted.last_span()?;
+        if to <= last {
+            return self.counted.between(from, to);
+        }
+        let told = if from < last { self.counted.between(from, last)? } else { 0.0 };
+        if self.host().is_some_and(|host| host.flows == 0) {
+            return Some(told);
+        }
+        let did = self.counted.between(before, last)?;
+        let goes_on = |until: Time| self.granted.continued(did, before, last, until.max(last));
+        Some(told + goes_on(to) - goes_on(from))
     }
 
     fn host(&self) -> Option<HostSeen> {
@@ -315,7 +336,7 @@ impl<A> Coordinator<A> {
 
     /// What others than the hosts have sent over a link, in the last span that all reports cover; none, where
     /// they cover none. Hosts that report seldom are taken to go on as they did, unless what they may send together
-    /// matters: else all would be told more, and less, and more, each time before they say what came of it.
+    /// matters: most of them do, and those that do not say so late.
     fn other(&self, now: Time, link: usize, monitor: &Known, capacity: Rate) -> Option<Rate> {
         let hosts = || {
             let all = self.config.members.iter().zip(&self.known);
@@ -332,7 +353,7 @@ impl<A> Coordinator<A> {
         let span = hosts().filter(counts).map(period).fold(self.config.every, Duration::max);
         let from = Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())).max(monitor.counted.first()?);
         let passed = monitor.counted.between(from, to).filter(|_| from < to)?;
-        let sent: f64 = hosts().filter_map(|known| known.counted.between(from, to)).sum();
+        let sent: f64 = hosts().filter_map(|known| known.sent(from, to)).sum();
         Some(Rate::from_bytes_per_sec_f64((passed - sent).max(0.0) / to.since(from).as_secs_f64()))
     }
 
@@ -391,6 +412,7 @@ impl<A> Coordinator<A> {
         known.next = due + pace;
         // As the directive says: the first ones are renewed sooner than they have to be.
         known.budget = Some((rate, now + lifetime(every, rate)));
+        known.granted.note(now + known.round_trip, rate);
         if !self.told.contains(&place) {
             self.told.push_back(place);
         }
@@ -467,7 +489,12 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
     fn on_datagram(&mut self, now: Time, session: SessionId, datagram: Datagram, sessions: &mut impl Sessions<Self>) {
         let Some(&place) = self.members.get(&session) else { return };
         let is_true = match datagram {
-            Datagram::Report(report) => self.on_report(now, place, report),
+            Datagram::Report(report) => {
+                if let Some(round_trip) = sessions.least_round_trip(session) {
+                    self.known[place].round_trip = round_trip;
+                }
+                self.on_report(now, place, report)
+            }
             Datagram::Directive(_) => false,
         };
         if !is_true {
