@@ -3,21 +3,14 @@
 //! At equal spans it divides what a link has left beside cross traffic among the flows
 //! that are active, and bounds each one's window: `window = rate per flow * RTT_min`. What
 //! cross traffic takes is what was measured over the span before: monitoring looks back.
-//! Bounds are a lease: a flow that hears no more of its coordinator goes on alone.
+//! Bounds are a lease, as long as that of a coordinator of hosts that decides as often ([`hold`]): a flow that hears no
+//! more of its coordinator goes on alone.
 
 use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::coordination::budget::hold;
 use anabranch_scenario::flows::Steering;
-
-/// Quarters of the span between two decisions that bounds hold: (K + 1/2) 3/2 of them with
-/// K = 3, as soft state that is refreshed (RFC 2205, 3.7): two decisions in a row may be missed.
-const LEASE_QUARTERS: u64 = 21;
-
-/// How long a directive holds that is renewed `every` so long.
-pub fn lease(every: Duration) -> Duration {
-    every * LEASE_QUARTERS / 4
-}
 
 /// The coordinator at work.
 #[derive(Clone, Debug)]
@@ -68,7 +61,7 @@ impl Coordinator {
         // Not nothing, which admits a packet at a time: a flow without a share must still learn
         // when that ends.
         let window = (rate * min_rtt).max(Bytes::new(1));
-        Bounds { expires: Some(self.looked + lease(self.steering.every)), ..self.steering.actuator.bounds(window) }
+        Bounds { expires: Some(self.looked + hold(self.steering.every)), ..self.steering.actuator.bounds(window) }
     }
 }
 
@@ -106,6 +99,7 @@ mod tests {
         let window = bounds.fixed;
         assert_eq!(window, Some(Bytes::new(1_150_000)), "8 of 100 Mbit/s are taken");
         assert_eq!(coordinator.due(), Time::ZERO + every * 3);
-        assert_eq!(bounds.expires, Some(Time::ZERO + every * 2 + every / 2 + every * 21 / 4), "counted from the look");
+        let ends = Time::ZERO + every * 2 + every / 2 + Duration::from_nanos(262_500_000);
+        assert_eq!(bounds.expires, Some(ends), "counted from the look");
     }
 }

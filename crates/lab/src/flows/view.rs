@@ -8,12 +8,12 @@
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
+use anabranch_proto::coordination::budget::hold;
 use anabranch_scenario::flows::{FlowScenario, PacketSpec, QueueSpec};
 use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
 use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, hosts};
 use anabranch_sim::network::{Capacity, CodelConfig, Limit, RedConfig};
 
-use super::coordinator::lease;
 use super::steerable::{RoundTripSeen, Steerable};
 
 /// The longest wait at a link whose queue has no end counts as this.
@@ -294,7 +294,7 @@ impl View {
             return;
         }
         let data = world.scenario().packets.data;
-        let expires = world.now() + lease(self.sight.interval);
+        let expires = world.now() + hold(self.sight.interval);
         for &flow in &self.hosts[host] {
             let Some(RoundTripSeen { min, .. }) = world.round_trip(flow) else { continue };
             let rate = capacity.bytes_per_sec() * world.data_share(flow) * f64::from(self.rates[host]) / active as f64;

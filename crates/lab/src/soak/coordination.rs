@@ -555,7 +555,8 @@ mod tests {
 
     /// Lets it run until `done` says so, or `end`; when that was.
     fn play_until(stage: &mut Stage<'_>, end: Time, mut done: impl FnMut(&Stage<'_>) -> bool) -> Option<Time> {
-        let mut now = stage.world.now();
+        // What hosts send in the tick that is here has been counted.
+        let mut now = stage.world.now() + TICK;
         while now < end {
             assert!(stage.world.step_at_most(now, MOST_EVENTS));
             stage.tick().unwrap();
@@ -624,6 +625,62 @@ mod tests {
             play_until(&mut stage, to + Duration::SECOND, |_| false);
             assert!(stage.world.carrier_mut().lost >= lost + 2, "one for each host at least");
             assert_eq!(stage.world.observer().leases_ended, before.leases_ended, "from {from}");
+        }
+    }
+
+    /// A monitor reports each 25 ms here, and what it says is no longer fresh after 131.
+    #[test]
+    fn other_traffic_is_not_forgotten_while_the_session_of_its_monitor_stands() {
+        let case = case(1);
+        let mut stage = Stage::new(&case);
+        stage.other[0] = Rate::from_bits_per_sec(6_000_000);
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        let together = |stage: &Stage<'_>| told(stage, 1) + told(stage, 2);
+        play_until(&mut stage, at(5.0), |_| false);
+        // 9.5 less 6 Mbit/s, within what the rule allows.
+        let is_left = |told: u64| told.abs_diff(3_500_000) < 200_000;
+        assert!(is_left(together(&stage)), "{}", together(&stage));
+        stage.strike(&Trouble::Cut(vec![3], true));
+        let more = play_until(&mut stage, at(8.0), |stage| !is_left(together(stage)));
+        assert_eq!(more, None, "they may send {}", together(&stage));
+        stage.strike(&Trouble::Cut(vec![3], false));
+        let more = play_until(&mut stage, at(12.0), |stage| !is_left(together(stage)));
+        assert_eq!(more, None, "they may send {}", together(&stage));
+        // One that is gone for good is not believed for ever.
+        stage.strike(&Trouble::AgentDies(3));
+        let all = play_until(&mut stage, at(30.0), |stage| together(stage) > 9_400_000).expect("they have the link");
+        assert!(all > at(16.0) && all < at(18.0), "{all}");
+    }
+
+    /// One or two of them have flows, and one keeps `least` as long as there is so much. They report
+    /// seldom, when they were told another rate already.
+    fn small_budgets_come_to_rest(left: u64, least: u64, hosts: u32, delay: u64) {
+        let mut case = case(1);
+        case.delay = Duration::from_millis(delay);
+        let Duty::Host { least: kept, .. } = &mut case.config.members[0].duty else { unreachable!("a host") };
+        *kept = Rate::from_bits_per_sec(least);
+        let mut stage = Stage::new(&case);
+        stage.strike(&Trouble::Flows(2, hosts - 1));
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        play_until(&mut stage, at(5.0), |_| false);
+        stage.other[0] = Rate::from_bits_per_sec(9_500_000 - left);
+        play_until(&mut stage, at(20.0), |_| false);
+        let together = |stage: &Stage<'_>| (1..=hosts).map(|node| told(stage, node)).sum::<u64>();
+        let off = play_until(&mut stage, at(40.0), |stage| together(stage).abs_diff(left) > left / 50);
+        let setting = format!("{left} bit/s left, {least} kept, {hosts} hosts, {delay} ms");
+        assert_eq!(off, None, "{setting}: they may send {}", together(&stage));
+    }
+
+    #[test]
+    fn small_budgets_come_to_rest_at_what_others_leave() {
+        for left in [50_000, 100_000, 130_000, 200_000, 300_000, 400_000] {
+            for least in [0, 300_000, 600_000] {
+                for hosts in [1, 2] {
+                    for delay in [1, 5, 50] {
+                        small_budgets_come_to_rest(left, least, hosts, delay);
+                    }
+                }
+            }
         }
     }
 

@@ -105,7 +105,17 @@ fn no_coordinator_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
     assert_eq!((soaked.cases, &soaked), (40, &run(3)));
     // Rules that hold because nothing happens would be none.
     assert!(soaked.directives > 100_000 && soaked.leases_ended > 500 && soaked.lost > 10_000, "{soaked:?}");
-    // A monitor that reported between two decisions made hosts' rates rise and fall for ever.
-    assert_eq!(coordination::soak(2895, 1, Some(1), &Progress::default()).failures, []);
     assert!(soaked.ignored > 50 && soaked.coordinator_crashes > 20 && soaked.agent_crashes > 40, "{soaked:?}");
+}
+
+/// In 2895 a monitor that reported between two decisions made hosts' rates rise and fall for ever; in 103131 its
+/// reports, each five milliseconds and held up for fifty, made the link look empty now and then; in 106894 a host with a
+/// small budget was told nothing and twice of what others left in turn.
+#[test]
+fn seeds_that_broke_a_rule_of_coordinators_once_break_none() {
+    for seed in [2895, 103_131, 106_894] {
+        let soaked = coordination::soak(seed, 1, Some(1), &Progress::default());
+        assert_eq!((soaked.cases, soaked.failures), (1, vec![]));
+        assert!(soaked.directives > 1000, "{seed}: {} directives", soaked.directives);
+    }
 }

@@ -48,7 +48,14 @@ pub fn renewal(every: Duration) -> Duration {
     (every / RENEWALS).max(LEAST_RENEWAL).min(every)
 }
 
-/// How long a directive of `rate` holds, where it is decided `every` so long.
+/// How long what is decided `every` so long holds, where no host cuts it to [`LONGEST_LIFETIME`]: beyond the next decision
+/// even if it is not told again before.
+pub fn hold(every: Duration) -> Duration {
+    renewal(every) * LEASE_QUARTERS / 4
+}
+
+/// How long a directive of `rate` holds, where it is decided `every` so long: longer than others, if the rate bears
+/// fewer words.
 pub fn lifetime(every: Duration, rate: Rate) -> Duration {
     lease(period(renewal(every), rate))
 }
@@ -192,6 +199,17 @@ mod tests {
         assert_eq!(lifetime(20, 10), Duration::from_millis(105));
         assert_eq!((lifetime(50, 10), lifetime(80, 10)), (lifetime(100, 10), lifetime(100, 10)));
         assert_eq!(lifetime(500, 10), Duration::from_millis(250) * 21 / 4);
+    }
+
+    #[test]
+    fn what_is_decided_holds_for_two_decisions_and_as_long_at_hosts() {
+        for millis in [5, 20, 50, 100, 500, 1900, 20_000] {
+            let every = Duration::from_millis(millis);
+            assert!(hold(every) > every * 2, "{millis}");
+            if millis <= 1900 {
+                assert_eq!(hold(every), lifetime(every, Rate::from_bits_per_sec(1_000_000_000)), "{millis}");
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use super::budget::{lease, lifetime, period_after, renewal};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
+use super::granted::Granted;
 use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
@@ -114,6 +115,10 @@ pub struct Known {
     counted: Counted,
     /// What it was told last, and until when that holds.
     budget: Option<(Rate, Time)>,
+    /// What it was told until now.
+    granted: Granted,
+    /// How long after it was told a count shows what it did.
+    round_trip: Duration,
     /// What was decided last that it may send.
     decided: Rate,
     /// When it is told again at the soonest.
@@ -153,6 +158,22 @@ impl Known {
         self.budget.is_some_and(|(_, ends)| ends > now)
     }
 
+    /// Bytes that it sent between two instants, if it goes on after its last report as it did before. None without
+    /// two reports.
+    fn sent(&self, from: Time, to: Time) -> Option<f64> {
+        let (before, last) = self.counted.last_span()?;
+        if to <= last {
+            return self.counted.between(from, to);
+        }
+        let told = if from < last { self.counted.between(from, last)? } else { 0.0 };
+        if self.host().is_some_and(|host| host.flows == 0) {
+            return Some(told);
+        }
+        let did = self.counted.between(before, last)?;
+        let goes_on = |until: Time| self.granted.continued(did, before, last, until.max(last));
+        Some(told + goes_on(to) - goes_on(from))
+    }
+
     fn host(&self) -> Option<HostSeen> {
         match self.report?.0.seen {
             Seen::Host(host) => Some(host),
@@ -177,7 +198,7 @@ pub struct Divided {
     pub other: Rate,
     /// What hosts with flows, and those that are silent and still have a lease, may send.
     pub given: Rate,
-    /// Whether a monitor tells what passes.
+    /// Whether a monitor tells what passes, or did and its session stands.
     pub is_monitored: bool,
 }
 
@@ -295,11 +316,28 @@ impl<A> Coordinator<A> {
         all.find(|(member, known)| of_link(member) && known.is_fresh(now)).map(|(_, known)| known)
     }
 
-    /// What others than the hosts have sent over a link, in the last span that all reports cover; as before, where
+    /// What a link carries, and what others than the hosts send over it: by its monitor. Of one that is silent, what was
+    /// known holds until its session is over: reports each few milliseconds that are held up for a few more would else
+    /// end in a link that is given away as if it were empty. Without one, a link carries its hosts' traffic alone.
+    fn watched(&self, now: Time, link: usize) -> Divided {
+        let (before, settled) = (self.divided[link], self.config.links[link].capacity);
+        if let Some(monitor) = self.monitor(now, link) {
+            let capacity = monitor.link().and_then(|seen| seen.capacity).unwrap_or(settled);
+            let other = self.other(now, link, monitor, capacity).unwrap_or(before.other).min(capacity);
+            return Divided { capacity, other, is_monitored: true, ..before };
+        }
+        let is_of_link = |member: &Member| member.duty == Duty::Monitor { link };
+        let mut monitors = self.config.members.iter().zip(&self.known).filter(|(member, _)| is_of_link(member));
+        if before.is_monitored && monitors.any(|(_, known)| known.is_here()) {
+            return before;
+        }
+        Divided { capacity: settled, ..Divided::default() }
+    }
+
+    /// What others than the hosts have sent over a link, in the last span that all reports cover; none, where
     /// they cover none. Hosts that report seldom are taken to go on as they did, unless what they may send together
-    /// matters: else all would be told more, and less, and more, each time before they say what came of it.
-    fn other(&self, now: Time, link: usize, capacity: Rate) -> Rate {
-        let Some(monitor) = self.monitor(now, link) else { return Rate::ZERO };
+    /// matters: most of them do, and those that do not say so late.
+    fn other(&self, now: Time, link: usize, monitor: &Known, capacity: Rate) -> Option<Rate> {
         let hosts = || {
             let all = self.config.members.iter().zip(&self.known);
             let counts = move |known: &Known| known.is_fresh(now) || known.is_directed(now);
@@ -311,21 +349,17 @@ impl<A> Coordinator<A> {
         let seldom: u64 = seldom.map(|(rate, _)| rate.bits_per_sec()).sum();
         let has_all = seldom > capacity.bits_per_sec() / SELDOM_MATTERS;
         let counts = |known: &&Known| known.is_fresh(now) && (has_all || !is_seldom(known));
-        let to = hosts().filter(counts).chain([monitor]).filter_map(|known| known.counted.last()).min();
+        let to = hosts().filter(counts).chain([monitor]).filter_map(|known| known.counted.last()).min()?;
         let span = hosts().filter(counts).map(period).fold(self.config.every, Duration::max);
-        let (Some(to), Some(first)) = (to, monitor.counted.first()) else { return self.divided[link].other };
-        let from = Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())).max(first);
-        let passed = monitor.counted.between(from, to).filter(|_| from < to);
-        let Some(passed) = passed else { return self.divided[link].other };
-        let sent: f64 = hosts().filter_map(|known| known.counted.between(from, to)).sum();
-        Rate::from_bytes_per_sec_f64((passed - sent).max(0.0) / to.since(from).as_secs_f64())
+        let from = Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())).max(monitor.counted.first()?);
+        let passed = monitor.counted.between(from, to).filter(|_| from < to)?;
+        let sent: f64 = hosts().filter_map(|known| known.sent(from, to)).sum();
+        Some(Rate::from_bytes_per_sec_f64((passed - sent).max(0.0) / to.since(from).as_secs_f64()))
     }
 
     fn divide(&mut self, now: Time, link: usize) {
-        let seen = self.monitor(now, link).and_then(Known::link);
-        let told = seen.and_then(|seen| seen.capacity);
-        let capacity = told.unwrap_or(self.config.links[link].capacity);
-        let other = self.other(now, link, capacity).min(capacity).bits_per_sec();
+        let watched = self.watched(now, link);
+        let (capacity, other) = (watched.capacity, watched.other.bits_per_sec());
         let usable = capacity.bits_per_sec() as f64 * self.config.utilisation;
         let room = Rate::from_bits_per_sec((usable as u64).saturating_sub(other));
         let mut claims = Vec::new();
@@ -358,9 +392,7 @@ impl<A> Coordinator<A> {
                 self.tell(now, now, place);
             }
         }
-        let other = Rate::from_bits_per_sec(other);
-        let given = Rate::from_bits_per_sec(given);
-        self.divided[link] = Divided { capacity, other, given, is_monitored: seen.is_some() };
+        self.divided[link] = Divided { given: Rate::from_bits_per_sec(given), ..watched };
     }
 
     /// A host is told what it may send, if it was not for a period, at an occasion that was `due`: on a busy machine it is
@@ -380,6 +412,7 @@ impl<A> Coordinator<A> {
         known.next = due + pace;
         // As the directive says: the first ones are renewed sooner than they have to be.
         known.budget = Some((rate, now + lifetime(every, rate)));
+        known.granted.note(now + known.round_trip, rate);
         if !self.told.contains(&place) {
             self.told.push_back(place);
         }
@@ -456,7 +489,12 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
     fn on_datagram(&mut self, now: Time, session: SessionId, datagram: Datagram, sessions: &mut impl Sessions<Self>) {
         let Some(&place) = self.members.get(&session) else { return };
         let is_true = match datagram {
-            Datagram::Report(report) => self.on_report(now, place, report),
+            Datagram::Report(report) => {
+                if let Some(round_trip) = sessions.least_round_trip(session) {
+                    self.known[place].round_trip = round_trip;
+                }
+                self.on_report(now, place, report)
+            }
             Datagram::Directive(_) => false,
         };
         if !is_true {

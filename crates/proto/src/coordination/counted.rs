@@ -68,6 +68,12 @@ impl Counted {
         Some(self.at(on_its_clock(to)) - self.at(on_its_clock(from)))
     }
 
+    /// Between which instants the last two counts were true.
+    pub fn last_span(&self) -> Option<(Time, Time)> {
+        let (&(from, _), offset) = (self.counts.iter().nth_back(1)?, self.offset?);
+        Some((Time::from_nanos(from.saturating_add(offset).max(0) as u64), self.last()?))
+    }
+
     /// When the first count that is kept was true.
     pub fn first(&self) -> Option<Time> {
         let (at, _) = self.counts.front()?;

@@ -21,6 +21,7 @@ pub mod budget;
 pub mod coordinator;
 mod counted;
 pub mod division;
+mod granted;
 pub mod message;
 pub mod peer;
 pub mod wire;
