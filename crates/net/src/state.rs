@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -130,6 +130,18 @@ impl StateFolder {
         })
     }
 
+    /// The file `name` counts as written now.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or the system does not let us.
+    pub fn touch(&self, name: &str) -> Result<(), StateError> {
+        let path = self.0.join(name);
+        let file = OpenOptions::new().write(true).open(&path);
+        let touched = file.and_then(|file| file.set_modified(SystemTime::now()));
+        touched.map_err(|why| failed("write", &path, why))
+    }
+
     /// Removes the file `name`, if it is there.
     ///
     /// # Errors
@@ -198,14 +210,18 @@ mod tests {
     fn what_is_old_is_forgotten_and_what_is_new_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let state = StateFolder::open(folder.path()).expect("it is there");
-        ["old", "new", "removed"].iter().for_each(|name| state.save(name, &[1]).expect("it is written"));
-        let an_hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
-        File::options().write(true).open(folder.path().join("old")).unwrap().set_modified(an_hour_ago).unwrap();
+        ["old", "new", "touched", "removed"].iter().for_each(|name| state.save(name, &[1]).expect("it is written"));
+        let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+        for name in ["old", "touched"] {
+            File::options().write(true).open(folder.path().join(name)).unwrap().set_modified(an_hour_ago).unwrap();
+        }
+        state.touch("touched").expect("it is there");
         state.remove("removed").expect("it goes");
         state.remove("removed").expect("it has gone");
         state.forget_older(Duration::from_secs(3599)).expect("it is read");
         let there = |name: &str| folder.path().join(name).exists();
-        assert_eq!(["old", "new", "removed"].map(there), [false, true, false]);
+        assert_eq!(["old", "new", "touched", "removed"].map(there), [false, true, true, false]);
+        assert!(state.touch("removed").is_err());
     }
 
     #[test]

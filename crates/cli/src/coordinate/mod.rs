@@ -118,12 +118,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         if now >= next {
             next = now + PERIOD;
             let overview = figures::overview(&place, coordinator(&node), &events, now);
+            // Who reads what is printed finds nothing older on the page.
+            overviews.send_replace(overview.clone());
             if args.json {
                 printer = printer.print(&overview)?;
             } else if told > 0 && told.is_multiple_of(PERIODS_A_TABLE) {
                 figures::print(&overview)?;
             }
-            overviews.send_replace(overview);
             told += 1;
         }
         node.turn(next.min(now + LOOK))?;

@@ -82,7 +82,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         }
         let line = format!("a receiver with this code was killed; this one goes on: {}", shown(&agreed.offer));
         network::say(args.json, &line);
-        if receive(args, relays, agreed, GOES_ON, interrupt)? {
+        if receive(args, relays, agreed, GOES_ON, resumption.as_ref(), interrupt)? {
             return Ok(());
         }
         network::say(args.json, "its sender is not there any more; waiting for one that comes with this code again");
@@ -92,7 +92,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         resumption.keep(&agreed).unwrap_or_else(without);
     }
     let address = agreed.address;
-    match receive(args, relays, agreed, ARRIVAL, interrupt)? {
+    match receive(args, relays, agreed, ARRIVAL, resumption.as_ref(), interrupt)? {
         true => Ok(()),
         false => Err(Failure::new(format!(
             "the sender did not come: do the relays reach {address}? Behind a NAT that gives each relay another \
@@ -107,6 +107,7 @@ fn receive(
     relays: &[SocketAddr],
     agreed: Agreed,
     patience: Duration,
+    resumption: Option<&Resumption>,
     interrupt: &Interrupt,
 ) -> Result<bool, Failure> {
     let Agreed { offer, identity, address, socket } = agreed;
@@ -119,20 +120,22 @@ fn receive(
     let receiver = Receiver::new(identity, limits).by_code(offer.key).with_kept(store.kept()?);
     let peer = Peer::new(RelayNode::end(), Some(receiver), None);
     let socket = Socket::from_std(socket)?.serving()?;
-    let mut next = Time::ZERO;
+    let (mut next, mut nobody_came) = (Time::ZERO, false);
     let mut go_on = |now: Time, has_come: bool| {
         if now >= next {
             next = now + KEEP_OPEN;
             keep_open(&keeper, &open);
+            resumption.inspect(|resumption| resumption.is_of_use());
         }
-        has_come || now.since(Time::ZERO) < patience
+        nobody_came = !has_come && now.since(Time::ZERO) >= patience;
+        !nobody_came
     };
     let mut runtime = Runtime::new(store.clone())?;
     let number = runtime.add_gathering(socket, peer)?;
     let (quiet, keeps_after) = (offer.packing == Packing::Tar, GONE);
     let manner = Manner { once: true, folder: &args.out, quiet, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
-    if taken.span.is_none() && !interrupt.is_raised() {
+    if nobody_came {
         return Ok(false);
     }
     let names = match store.take_hidden() {

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// Where it is kept: a file for each receiver that runs.
 const FOLDER: &str = "receive";
 
-/// What is older is of no use: every sender has given up long since.
+/// What was not said to be of use for so long is of none: every sender has given up long since.
 const OF_USE: Duration = Duration::from_secs(600);
 
 /// What was agreed on, as it is written down.
@@ -52,7 +52,6 @@ impl Resumption {
         let folder = StateFolder::open(&path)?;
         folder.forget_older(OF_USE)?;
         let out = std::path::absolute(out)?;
-        // Who can read the folder's names does not learn the code before it works no more.
         let of = format!("{code} {}", out.display());
         let name = blake3::derive_key("anabranch 2026-11-26 what a receiver by code remembers", of.as_bytes());
         let name = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -88,6 +87,14 @@ impl Resumption {
         self.is_own = true;
         Ok(self.folder.save(&self.name, &Some(record))?)
     }
+
+    /// The transfer goes on, however long it takes.
+    pub fn is_of_use(&self) {
+        if self.is_own {
+            // What can't be written is forgotten sooner than it should be.
+            let _ = self.folder.touch(&self.name);
+        }
+    }
 }
 
 impl Drop for Resumption {
@@ -96,5 +103,56 @@ impl Drop for Resumption {
             // What can't be removed goes with the next receiver after `OF_USE`.
             let _ = self.folder.remove(&self.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_rendezvous::agreement::Packing;
+
+    use super::*;
+
+    fn resumption(folder: &Path) -> Resumption {
+        Resumption { folder: StateFolder::open(folder).unwrap(), name: "it".to_owned(), is_own: false }
+    }
+
+    fn agreed() -> Agreed {
+        let identity = Identity::generate();
+        let offer = Offer::new(identity.public(), Packing::Plain, [1, 2, 2], &["name".to_owned()], &[]);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Agreed { offer, identity, address: "192.0.2.1:9".parse().unwrap(), socket }
+    }
+
+    #[test]
+    fn what_was_agreed_on_is_recalled_once_its_socket_is_free_and_goes_with_who_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut first, agreed) = (resumption(folder.path()), agreed());
+        assert!(first.recall().unwrap().is_none());
+        first.keep(&agreed).unwrap();
+        let mut other = resumption(folder.path());
+        assert!(other.recall().unwrap().is_none(), "who has written it lives");
+        drop(other);
+        let (offer, key, at) = (agreed.offer.clone(), agreed.identity.public(), agreed.socket.local_addr().unwrap());
+        drop(agreed);
+        std::mem::forget(first); // SIGKILL
+        let mut again = resumption(folder.path());
+        let recalled = again.recall().unwrap().unwrap();
+        assert_eq!((recalled.offer, recalled.identity.public()), (offer, key));
+        assert_eq!((recalled.address, recalled.socket.local_addr().unwrap()), ("192.0.2.1:9".parse().unwrap(), at));
+        drop(again);
+        assert!(resumption(folder.path()).recall().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_transfer_that_takes_long_is_of_use_all_the_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut receiver = resumption(folder.path());
+        receiver.keep(&agreed()).unwrap();
+        let path = folder.path().join("it");
+        let long_ago = std::time::SystemTime::now() - 2 * OF_USE;
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        receiver.is_of_use();
+        receiver.folder.forget_older(OF_USE).unwrap();
+        assert!(path.exists());
     }
 }
