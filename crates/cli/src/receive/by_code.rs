@@ -24,7 +24,7 @@ use anabranch_rendezvous::code::Code;
 use anabranch_rendezvous::frame::Side;
 use serde_json::json;
 
-use super::resumption::Resumption;
+use super::resumption::{Agreed, Resumption};
 use super::taking::{Manner, Taken, take};
 use super::{Args, store};
 use crate::failure::Failure;
@@ -46,19 +46,6 @@ const KEEP_OPEN: Duration = Duration::from_millis(15_000);
 /// A sender that is there still greets a receiver that has lost its session within ten seconds, over relays of which
 /// some may fail.
 const GOES_ON: Duration = Duration::from_millis(20_000);
-
-/// What was agreed on.
-#[derive(Debug)]
-pub struct Agreed {
-    /// What is to come.
-    pub offer: Offer,
-    /// Whom the sender knows.
-    pub identity: Identity,
-    /// Where the sender will send to.
-    pub address: SocketAddr,
-    /// The socket that is seen there.
-    pub socket: UdpSocket,
-}
 
 /// Takes what the code is for.
 pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {

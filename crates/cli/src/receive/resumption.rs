@@ -14,7 +14,6 @@ use anabranch_rendezvous::agreement::Offer;
 use anabranch_rendezvous::code::Code;
 use serde::{Deserialize, Serialize};
 
-use super::by_code::Agreed;
 use crate::failure::Failure;
 
 /// Where it is kept: a file for each receiver that runs.
@@ -22,6 +21,19 @@ const FOLDER: &str = "receive";
 
 /// What was not said to be of use for so long is of none: every sender has given up long since.
 const OF_USE: Duration = Duration::from_secs(600);
+
+/// What was agreed on.
+#[derive(Debug)]
+pub struct Agreed {
+    /// What is to come.
+    pub offer: Offer,
+    /// Whom the sender knows.
+    pub identity: Identity,
+    /// Where the sender will send to.
+    pub address: SocketAddr,
+    /// The socket that is seen there.
+    pub socket: UdpSocket,
+}
 
 /// What was agreed on, as it is written down.
 #[derive(Debug, Serialize, Deserialize)]
