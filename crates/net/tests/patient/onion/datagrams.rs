@@ -43,15 +43,15 @@ async fn associate(proxy: SocketAddr, user: Option<&str>) -> Socks5Datagram<TcpS
     }
 }
 
-/// Asks until there is an answer; who it is from, as the program is told.
-async fn ask(program: &Socks5Datagram<TcpStream>, target: (&str, u16), question: &[u8]) -> (String, Vec<u8>) {
+/// Asks until there is an answer that bears the target's `mark`; who it is from, as the program is told.
+async fn ask(program: &Socks5Datagram<TcpStream>, target: (&str, u16), mark: u8, question: &[u8]) -> (String, Vec<u8>) {
     let mut buffer = [0; 2000];
     loop {
         program.send_to(question, target).await.unwrap();
         let Ok(came) = timeout(AGAIN, program.recv_from(&mut buffer)).await else { continue };
         let (length, from) = came.unwrap();
-        // An answer to a question before this one.
-        if buffer[1..length] == *question {
+        // Else it is an answer to a question before this one, which was asked again: of another, or by another.
+        if buffer[0] == mark && buffer[1..length] == *question {
             return (from.to_string(), buffer[..length].to_vec());
         }
     }
@@ -71,9 +71,9 @@ fn datagrams_of_any_length_go_to_several_targets_and_answers_say_whose_they_are(
         let text = one.to_string();
         for length in [0, 1, 500, 1200, MOST_DATAGRAM - 1] {
             let question: Vec<u8> = (0..length).map(|place| (place * 3) as u8).collect();
-            let (from, answer) = ask(&program, ("127.0.0.1", one.port()), &question).await;
+            let (from, answer) = ask(&program, ("127.0.0.1", one.port()), 1, &question).await;
             assert_eq!((&from, answer[0], answer.len()), (&text, 1, length + 1));
-            let (from, answer) = ask(&program, ("localhost", two.port()), &question).await;
+            let (from, answer) = ask(&program, ("localhost", two.port()), 2, &question).await;
             assert_eq!((from, answer[0]), (format!("localhost:{}", two.port()), 2), "as the program has named it");
         }
     });
@@ -104,7 +104,7 @@ fn users_share_no_session_and_hear_nothing_of_each_other() {
             programs.push(associate(proxy, user).await);
         }
         for (number, program) in programs.iter().enumerate() {
-            ask(program, ("127.0.0.1", server.port()), &[number as u8; 9]).await;
+            ask(program, ("127.0.0.1", server.port()), 1, &[number as u8; 9]).await;
         }
         // What comes late is an answer to oneself.
         for (number, program) in programs.iter().enumerate() {
@@ -141,14 +141,14 @@ fn a_flood_of_datagrams_takes_nothing_from_others_and_ends_with_its_association(
         let begun = Instant::now();
         let asked = async {
             for number in 0..5 {
-                ask(&program, ("127.0.0.1", other.port()), &[number; 50]).await;
+                ask(&program, ("127.0.0.1", other.port()), 2, &[number; 50]).await;
             }
         };
         tokio::join!(flood, asked);
         println!("{} of 30 000 have come, five questions took {:?}", count.load(Ordering::Relaxed), begun.elapsed());
         assert!(count.load(Ordering::Relaxed) > 0);
         drop(flooder);
-        ask(&program, ("127.0.0.1", other.port()), b"still there").await;
+        ask(&program, ("127.0.0.1", other.port()), 2, b"still there").await;
     });
 }
 
