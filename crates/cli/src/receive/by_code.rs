@@ -62,7 +62,9 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         |why: Failure| eprintln!("anabranch: a receiver that is killed will not go on by this code: {}", why.words());
     let of = |code| Resumption::of(code, &args.out).map_err(without).ok();
     let mut resumption = args.code.as_ref().and_then(of);
-    let before = resumption.as_mut().and_then(|resumption| resumption.recall().map_err(without).ok()?);
+    let key = args.identity.is_named().then(|| args.identity.load_or_make()).transpose()?;
+    let recall = |resumption: &mut Resumption| resumption.recall(key.clone()).map_err(without).ok()?;
+    let before = resumption.as_mut().and_then(recall);
     if let Some(agreed) = before {
         if let Some(reason) = refusal(args, &agreed.offer) {
             return Err(Failure::new(format!("nothing was received: {reason}")));
@@ -74,9 +76,9 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         }
         network::say(args.json, "its sender is not there any more; waiting for one that comes with this code again");
     }
-    let agreed = agree(args, &named, interrupt)?;
+    let agreed = agree(args, &named, key.clone(), interrupt)?;
     if let Some(resumption) = &mut resumption {
-        resumption.keep(&agreed).unwrap_or_else(without);
+        resumption.keep(&agreed, key.is_some()).unwrap_or_else(without);
     }
     let address = agreed.address;
     match receive(args, relays, agreed, ARRIVAL, resumption.as_ref(), interrupt)? {
@@ -163,8 +165,8 @@ fn spelt(to: SocketAddr, socket: &UdpSocket) -> SocketAddr {
     }
 }
 
-fn agree(args: &Args, named: &Named, interrupt: &Interrupt) -> Result<Agreed, Failure> {
-    let identity = if args.identity.is_named() { args.identity.load_or_make()? } else { Identity::generate() };
+fn agree(args: &Args, named: &Named, key: Option<Identity>, interrupt: &Interrupt) -> Result<Agreed, Failure> {
+    let identity = key.unwrap_or_else(Identity::generate);
     let number = args.code.as_ref().map(|code| code.number);
     let socket = |relay: SocketAddr| UdpSocket::bind(args.listen.unwrap_or_else(|| network::any_address(relay)));
     let work = async {

@@ -38,7 +38,8 @@ pub struct Agreed {
 /// What was agreed on, as it is written down.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    secret: [u8; 32],
+    /// Of a key that was made for this transfer; one that the user has named stays in its own file alone.
+    secret: Option<[u8; 32]>,
     offer: Offer,
     address: SocketAddr,
     socket: SocketAddr,
@@ -70,28 +71,29 @@ impl Resumption {
         Ok(Resumption { folder, name, is_own: false })
     }
 
-    /// What a receiver that was killed had agreed on, at its socket; none if there was none, or if that is taken.
+    /// What a receiver that was killed had agreed on, at its socket; none if there was none, if that is taken, or if its
+    /// key was one that was `named` and none is now.
     ///
     /// # Errors
     ///
     /// When what was written can't be read.
-    pub fn recall(&mut self) -> Result<Option<Agreed>, Failure> {
+    pub fn recall(&mut self, named: Option<Identity>) -> Result<Option<Agreed>, Failure> {
         let Some(record) = self.folder.load::<Option<Record>>(&self.name)? else { return Ok(None) };
+        let Some(identity) = record.secret.map(Identity::from_secret).or(named) else { return Ok(None) };
         // Taken by the very receiver that has written it, for one: it is not dead.
         let Ok(socket) = UdpSocket::bind(record.socket) else { return Ok(None) };
         self.is_own = true;
-        let identity = Identity::from_secret(record.secret);
         Ok(Some(Agreed { offer: record.offer, identity, address: record.address, socket }))
     }
 
-    /// Writes down what was agreed on.
+    /// Writes down what was agreed on, but for a key that `is_named`.
     ///
     /// # Errors
     ///
     /// When it can't be written.
-    pub fn keep(&mut self, agreed: &Agreed) -> Result<(), Failure> {
+    pub fn keep(&mut self, agreed: &Agreed, is_named: bool) -> Result<(), Failure> {
         let record = Record {
-            secret: *agreed.identity.secret(),
+            secret: (!is_named).then(|| *agreed.identity.secret()),
             offer: agreed.offer.clone(),
             address: agreed.address,
             socket: agreed.socket.local_addr()?,
@@ -139,27 +141,42 @@ mod tests {
     fn what_was_agreed_on_is_recalled_once_its_socket_is_free_and_goes_with_who_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let (mut first, agreed) = (resumption(folder.path()), agreed());
-        assert!(first.recall().unwrap().is_none());
-        first.keep(&agreed).unwrap();
+        assert!(first.recall(None).unwrap().is_none());
+        first.keep(&agreed, false).unwrap();
         let mut other = resumption(folder.path());
-        assert!(other.recall().unwrap().is_none(), "who has written it lives");
+        assert!(other.recall(None).unwrap().is_none(), "who has written it lives");
         drop(other);
         let (offer, key, at) = (agreed.offer.clone(), agreed.identity.public(), agreed.socket.local_addr().unwrap());
         drop(agreed);
         std::mem::forget(first); // SIGKILL
         let mut again = resumption(folder.path());
-        let recalled = again.recall().unwrap().unwrap();
+        let recalled = again.recall(Some(Identity::generate())).unwrap().unwrap();
         assert_eq!((recalled.offer, recalled.identity.public()), (offer, key));
         assert_eq!((recalled.address, recalled.socket.local_addr().unwrap()), ("192.0.2.1:9".parse().unwrap(), at));
         drop(again);
-        assert!(resumption(folder.path()).recall().unwrap().is_none());
+        assert!(resumption(folder.path()).recall(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_key_that_the_user_has_named_is_not_written_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut first, agreed) = (resumption(folder.path()), agreed());
+        first.keep(&agreed, true).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("it")).unwrap();
+        assert!(text.contains("\"secret\":null"), "{text}");
+        let named = agreed.identity.clone();
+        drop(agreed);
+        std::mem::forget(first); // SIGKILL
+        assert!(resumption(folder.path()).recall(None).unwrap().is_none());
+        let recalled = resumption(folder.path()).recall(Some(named.clone())).unwrap().unwrap();
+        assert_eq!(recalled.identity.public(), named.public());
     }
 
     #[test]
     fn a_transfer_that_takes_long_is_of_use_all_the_time() {
         let folder = tempfile::tempdir().unwrap();
         let mut receiver = resumption(folder.path());
-        receiver.keep(&agreed()).unwrap();
+        receiver.keep(&agreed(), false).unwrap();
         let path = folder.path().join("it");
         let long_ago = std::time::SystemTime::now() - 2 * OF_USE;
         std::fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();

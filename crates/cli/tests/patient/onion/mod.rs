@@ -160,8 +160,7 @@ impl Overlay {
         let folder = tempfile::tempdir().expect("a folder");
         let site = serve(site);
         let state = |name: &str| folder.path().join(name).display().to_string();
-        // A busy machine holds up an authority for a second, and then no relay is on the list of an epoch: where
-        // another comes soon, that does no harm.
+        // A busy machine holds up an authority for a second. In short rounds a vote may then fail, and there is another.
         let (epoch_s, round_s) = epoch_s.map_or_else(|| (epoch(), 3.0), |epoch_s| (epoch_s, 0.5));
         let mut file = format!("threshold = 2\nepoch_s = {epoch_s}\nround_s = {round_s}\n");
         let mut authorities = Vec::new();
