@@ -105,6 +105,27 @@ pub struct Assignment<A> {
     pub places: u16,
 }
 
+impl<A> Assignment<A> {
+    /// Those whom parents and backups are of, each once: they are much the same for all slices.
+    pub fn contacts(&self) -> Vec<&Contact<A>> {
+        let mut contacts: Vec<&Contact<A>> = Vec::new();
+        for contact in self.parents.iter().flat_map(|parent| parent.contacts().into_iter().flatten()) {
+            if contacts.iter().all(|other| other.client != contact.client) {
+                contacts.push(contact);
+            }
+        }
+        contacts
+    }
+}
+
+impl<A> Parent<A> {
+    /// The parent and the backups.
+    pub fn contacts(&self) -> [Option<&Contact<A>>; 3] {
+        let [first, second] = &self.backups;
+        [self.parent.as_ref(), first.as_ref(), second.as_ref()]
+    }
+}
+
 /// What a client tells the server of a parent of the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentReport {
@@ -331,14 +352,12 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
                 OVERLAY + VIEWER * view.viewers.len() + HAPPENING * view.happenings.len() + edges
             }
             Message::Assign(assignment) => {
-                let parent = |parent: &Parent<A>| {
-                    let contacts = parent.backups.iter().chain([&parent.parent]).flatten().count();
-                    2 + CONTACT * contacts
-                };
+                let parent = |parent: &Parent<A>| 2 + parent.contacts().iter().flatten().count();
                 let parents: usize = assignment.parents.iter().map(parent).sum();
+                let contacts = 1 + CONTACT * assignment.contacts().len();
                 let children = |children: &Children| 3 + 4 * children.children.len();
                 let children: usize = assignment.children.iter().map(children).sum();
-                2 + 2 + parents + children
+                2 + 2 + contacts + parents + children
             }
             Message::Neighbours(contacts) => 1 + CONTACT * contacts.len(),
             Message::Report(report) => 4 * 8 + 4 + 2 + 10 * report.parents.len(),

@@ -30,6 +30,7 @@
 //! ```
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anabranch_control::time::Duration;
@@ -440,18 +441,26 @@ fn read_contact(reader: &mut Reader<'_>) -> Result<Contact<SocketAddr>, CodecErr
     Ok(Contact { client, address, key: key(reader)? })
 }
 
+/// Contacts that an assignment names at most: three for each slice.
+const MOST_NAMED: usize = 3 * MAX_SLICES as usize;
+
 fn write_assignment(assignment: &Assignment<SocketAddr>, writer: &mut Writer<'_>) {
     let most = usize::from(MAX_SLICES);
     let parents = &assignment.parents[..assignment.parents.len().min(most)];
     let children = &assignment.children[..assignment.children.len().min(most)];
+    let mut contacts = assignment.contacts();
+    contacts.truncate(MOST_NAMED);
     writer.u16(assignment.places);
+    writer.u8(contacts.len() as u8);
     writer.u8(parents.len() as u8);
     writer.u8(children.len() as u8);
-    for Parent { slice, parent, backups } in parents {
-        let contacts = [*parent, backups[0], backups[1]];
-        writer.u8(*slice);
-        writer.u8(flags(contacts.map(|contact| contact.is_some())));
-        contacts.iter().flatten().for_each(|contact| write_contact(contact, writer));
+    contacts.iter().for_each(|contact| write_contact(contact, writer));
+    for parent in parents {
+        let place = |named: &Contact<SocketAddr>| contacts.iter().position(|contact| contact.client == named.client);
+        let places = parent.contacts().map(|named| named.and_then(place));
+        writer.u8(parent.slice);
+        writer.u8(flags(places.map(|place| place.is_some())));
+        places.into_iter().flatten().for_each(|place| writer.u8(place as u8));
     }
     for Children { slice, children } in children {
         let children = &children[..children.len().min(MOST_CHILDREN)];
@@ -464,15 +473,24 @@ fn write_assignment(assignment: &Assignment<SocketAddr>, writer: &mut Writer<'_>
 fn read_assignment(reader: &mut Reader<'_>) -> Result<Assignment<SocketAddr>, CodecError> {
     let most = usize::from(MAX_SLICES);
     let places = reader.u16()?;
+    let named = usize::from(reader.u8()?);
     let (parents, children) = (usize::from(reader.u8()?), usize::from(reader.u8()?));
+    let named = reader.count("contacts", named, MOST_NAMED, CONTACT)?;
     let parents = reader.count("parents", parents, most, 2)?;
     let children = reader.count("children", children, most, 3)?;
+    let named = (0..named).map(|_| read_contact(reader)).collect::<Result<Vec<_>, _>>()?;
+    let clients: BTreeSet<ClientId> = named.iter().map(|contact| contact.client).collect();
+    if clients.len() < named.len() {
+        // A client is in one place.
+        return Err(CodecError::Value("client"));
+    }
     let parent = |_| {
         let slice = slice(reader)?;
         let which = read_flags("contacts", reader)?;
         let mut contacts = [None; 3];
         for (contact, _) in contacts.iter_mut().zip(which).filter(|(_, is_there)| *is_there) {
-            *contact = Some(read_contact(reader)?);
+            let place = usize::from(reader.u8()?);
+            *contact = Some(*named.get(place).ok_or(CodecError::Value("contact"))?);
         }
         let [parent, first, second] = contacts;
         Ok(Parent { slice, parent, backups: [first, second] })

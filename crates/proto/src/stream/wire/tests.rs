@@ -127,17 +127,29 @@ fn streams() -> impl Strategy<Value = StreamInfo> {
     )
 }
 
+/// Parents and backups of a few clients, each of whom has one address: as a server names them.
+fn parents() -> impl Strategy<Value = Vec<Parent<SocketAddr>>> {
+    let most = usize::from(MAX_SLICES);
+    let which = || prop::option::of(any::<prop::sample::Index>());
+    let parent = (0..MAX_SLICES, which(), which(), which());
+    let clients = prop::collection::vec(contacts(), 1..=3 * most);
+    (clients, prop::collection::vec(parent, 0..=most)).prop_map(|(mut clients, parents)| {
+        (0..).zip(&mut clients).for_each(|(number, contact)| contact.client = ClientId(number));
+        let contact = |which: Option<prop::sample::Index>| which.map(|which| *which.get(&clients));
+        let parent = |(slice, parent, first, second)| Parent {
+            slice,
+            parent: contact(parent),
+            backups: [contact(first), contact(second)],
+        };
+        parents.into_iter().map(parent).collect()
+    })
+}
+
 fn assignments() -> impl Strategy<Value = Assignment<SocketAddr>> {
-    let contact = || prop::option::of(contacts());
-    let parent = (0..MAX_SLICES, contact(), contact(), contact()).prop_map(|(slice, parent, first, second)| Parent {
-        slice,
-        parent,
-        backups: [first, second],
-    });
     let children = (0..MAX_SLICES, prop::collection::vec(clients(), 0..20))
         .prop_map(|(slice, children)| Children { slice, children });
     let most = usize::from(MAX_SLICES);
-    (prop::collection::vec(parent, 0..=most), prop::collection::vec(children, 0..=most), any::<u16>())
+    (parents(), prop::collection::vec(children, 0..=most), any::<u16>())
         .prop_map(|(parents, children, places)| Assignment { parents, children, places })
 }
 
@@ -297,6 +309,17 @@ proptest! {
 }
 
 #[test]
+fn who_is_named_for_many_slices_takes_its_address_once() {
+    let contact = |number| Contact { client: ClientId(number), address: (number, 1), key: PeerKey::default() };
+    let parent = |slice| Parent { slice, parent: Some(contact(7)), backups: [Some(contact(8)), Some(contact(9))] };
+    let parents = (0..20).map(parent).collect();
+    let assignment = Assignment { parents, children: Vec::new(), places: 20 };
+    let message: Message<(u32, u16), Plain> = Message::Assign(Box::new(assignment));
+    // Three contacts of 54 bytes, and for each slice 2 bytes and one for each of the three.
+    assert_eq!(message.wire_length(), 1 + 2 + 2 + 1 + 3 * 54 + 20 * 5);
+}
+
+#[test]
 fn what_is_beyond_its_bounds_is_refused() {
     let refused = |bytes: &[u8]| read_message::<Plain>(bytes).unwrap_err();
     assert_eq!(refused(&[]), CodecError::Short);
@@ -315,10 +338,16 @@ fn what_is_beyond_its_bounds_is_refused() {
     assert_eq!(view(2, 0, &[viewer(2, 0), viewer(2, 0)].concat()), CodecError::Value("client"));
     assert_eq!(view(1, 1, &[&viewer(1, 0)[..], &[0, 1]].concat()), CodecError::Value("parent"));
     assert_eq!(refused(&[3, 0]), CodecError::Trailing);
-    assert_eq!(refused(&[5, 0, 0, MAX_SLICES + 1, 0]), CodecError::TooMany("parents"));
-    assert_eq!(refused(&[5, 0, 0, 1, 0, MAX_SLICES, 0]), CodecError::Value("slice"));
-    assert_eq!(refused(&[5, 0, 0, 1, 0, 0, 8]), CodecError::Value("contacts"));
-    assert_eq!(refused(&[5, 0, 0, 0, 1, 0, 0xff, 0xff]), CodecError::TooMany("children"));
+    assert_eq!(refused(&[5, 0, 0, 3 * MAX_SLICES + 1, 0, 0]), CodecError::TooMany("contacts"));
+    assert_eq!(refused(&[5, 0, 0, 3 * MAX_SLICES, 0, 0]), CodecError::Short, "no memory for what is not there");
+    let contact = |address: u8| [&[0, 0, 0, 7][..], &[address; 18], &[0; 32]].concat();
+    let twice = [&[5, 0, 0, 2, 0, 0][..], &contact(1), &contact(2)].concat();
+    assert_eq!(refused(&twice), CodecError::Value("client"), "somebody has two addresses");
+    assert_eq!(refused(&[5, 0, 0, 0, MAX_SLICES + 1, 0]), CodecError::TooMany("parents"));
+    assert_eq!(refused(&[5, 0, 0, 0, 1, 0, MAX_SLICES, 0]), CodecError::Value("slice"));
+    assert_eq!(refused(&[5, 0, 0, 0, 1, 0, 0, 8]), CodecError::Value("contacts"));
+    assert_eq!(refused(&[5, 0, 0, 0, 1, 0, 0, 1, 0]), CodecError::Value("contact"), "nobody is named");
+    assert_eq!(refused(&[5, 0, 0, 0, 0, 1, 0, 0xff, 0xff]), CodecError::TooMany("children"));
     assert_eq!(refused(&[8, 255]), CodecError::Short, "no memory for what is not there");
     assert_eq!(refused(&[10, MAX_SLICES + 1]), CodecError::TooMany("silent"));
     assert_eq!(refused(&[&[2, 3, 1][..], &[0; 80]].concat()), CodecError::Value("mode"));
