@@ -33,6 +33,10 @@ pub const WORD: Duration = Duration::from_millis(150);
 /// question, and the queue of its uplink.
 pub const BEGINNING: Duration = Duration::from_millis(600);
 
+/// Each report in a row of which nothing comes, neither a packet nor another parent, doubles that, but no more often:
+/// where the server's line is full, it is not to be filled by those who ask for its word.
+const MOST_DOUBLINGS: u32 = 4;
+
 /// What a backup has more time that has just been asked: it is there, as far as anybody knows, and has nothing to
 /// mend; the rest is what any silence takes.
 const BACKUP_BEGINNING: Duration = Duration::from_millis(100);
@@ -101,6 +105,8 @@ struct Slice<A> {
     is_reported: bool,
     /// Since when the parent says that it misses it itself.
     stalled_since: Option<Time>,
+    /// Reports in a row of which nothing has come.
+    in_vain: u32,
 }
 
 /// What is to be done.
@@ -144,6 +150,7 @@ impl<A: Copy> Feeds<A> {
             begins_until: Time::ZERO,
             is_reported: false,
             stalled_since: None,
+            in_vain: 0,
         };
         Feeds { slices: vec![slice; usize::from(slices)], heard: Vec::new() }
     }
@@ -196,7 +203,7 @@ impl<A: Copy> Feeds<A> {
         }
         slice.replace_session(now, &self.heard, |session| step(Step::Leave(parent.slice, session)));
         slice.feed = feed;
-        (slice.alive, slice.tried) = (now + BEGINNING, 0);
+        (slice.alive, slice.tried, slice.in_vain) = (now + BEGINNING, 0, 0);
         (slice.is_reported, slice.stalled_since) = (false, None);
         slice.count_anew();
         step(match parent.parent {
@@ -227,7 +234,7 @@ impl<A: Copy> Feeds<A> {
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
             state.count(id);
-            (state.alive, state.tried) = (now, 0);
+            (state.alive, state.tried, state.in_vain) = (now, 0, 0);
             (state.is_reported, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
                 && left != from
@@ -447,7 +454,8 @@ impl<A: Copy> Slice<A> {
         (is_there, is_excused): (bool, bool),
         step: &mut impl FnMut(Step<A>),
     ) {
-        (self.alive, self.is_reported, self.stalled_since) = (now + BEGINNING, false, None);
+        (self.alive, self.is_reported, self.stalled_since) = (now + BEGINNING * (1 << self.in_vain), false, None);
+        self.in_vain = (self.in_vain + 1).min(MOST_DOUBLINGS);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
         let (number, backup) = backup.unzip();
         step(Step::Silent(SilentFeed {
@@ -617,6 +625,26 @@ mod tests {
         assert_eq!(asked([true, true]), Some(ClientId(8)));
         assert_eq!(asked([false, true]), Some(ClientId(9)), "the first is as silent as the parent");
         assert_eq!(asked([false, false]), None, "the server is to name another");
+    }
+
+    #[test]
+    fn who_asks_in_vain_for_another_parent_asks_ever_more_seldom_until_something_comes() {
+        let mut feeds = fed();
+        let mut asked = |feeds: &mut Feeds<u32>, from: u64, until: u64| {
+            let is_told = |tick: &u64| {
+                let mut is_told = false;
+                feeds.watch(at(50 * tick), PacketId(1000), |step| is_told |= matches!(step, Step::Silent(_)));
+                is_told
+            };
+            (from / 50..until / 50).filter(is_told).map(|tick| 50 * tick).collect::<Vec<_>>()
+        };
+        // 400 ms of silence, and 600 ms, then 600, 1200, 2400, 4800 and always 9600 for its parent to begin.
+        assert_eq!(asked(&mut feeds, 0, 35_000), [1000, 2000, 3600, 6400, 11_600, 21_600, 31_600]);
+        feeds.on_packet(at(35_000), 0, SessionId(3), PacketId(5), |_| {});
+        assert_eq!(asked(&mut feeds, 35_000, 37_000), [35_400, 36_400]);
+        let named = Parent { slice: 0, parent: Some(contact(9)), backups: [None; 2] };
+        feeds.on_parent(at(37_000), &named, |_| {});
+        assert_eq!(asked(&mut feeds, 37_000, 39_500), [38_000, 39_000]);
     }
 
     /// One slice of client 7, which falls silent at once, with clients 8 and 9 as backups, of whom nothing is known; 8

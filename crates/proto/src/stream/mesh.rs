@@ -86,6 +86,9 @@ pub struct Mesh {
     /// Whether no tree brings anything: all is asked for, not only what trees leave out.
     is_alone: bool,
     neighbours: Vec<Neighbour>,
+    /// The server, once it was asked for anything: it may owe less and less where nothing comes of it. Many who miss
+    /// much at once would else fill its line with questions.
+    server: Option<Neighbour>,
     /// Who was asked for what, and when.
     asked: BTreeMap<PacketId, (SessionId, Time)>,
     /// Nobody was asked before for what is in there.
@@ -121,6 +124,7 @@ impl Mesh {
     /// The session is over.
     pub fn forget(&mut self, session: SessionId) {
         self.neighbours.retain(|neighbour| neighbour.session != session);
+        self.server = self.server.take().filter(|server| server.session != session);
         self.asked.retain(|_, (asked, _)| *asked != session);
     }
 
@@ -203,7 +207,8 @@ impl Mesh {
             return;
         }
         let Some((session, asked)) = self.asked.remove(&id) else { return };
-        if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
+        let mut all = self.neighbours.iter_mut().chain(&mut self.server);
+        if let Some(neighbour) = all.find(|neighbour| neighbour.session == session) {
             neighbour.asked = neighbour.asked.saturating_sub(1);
             let more = match (!self.is_alone || now.since(asked) < SOON, neighbour.is_new) {
                 (true, true) => 1.0,
@@ -220,9 +225,21 @@ impl Mesh {
         self.asked.contains_key(&id)
     }
 
-    /// Notes that `session`, be it a neighbour or the server, is asked for `id`.
+    /// Notes that the server, to which `session` leads, is asked for `id`.
     pub fn note_asked(&mut self, now: Time, session: SessionId, id: PacketId) {
+        self.server_of(session).asked += 1;
         self.asked.insert(id, (session, now));
+    }
+
+    /// How many packets the server may be asked for now.
+    pub fn left_of_server(&mut self, session: SessionId) -> usize {
+        let server = self.server_of(session);
+        (server.most as usize).saturating_sub(server.asked)
+    }
+
+    fn server_of(&mut self, session: SessionId) -> &mut Neighbour {
+        let most = MAX_WANTED as f64;
+        self.server.get_or_insert(Neighbour { session, map: None, asked: 0, most, is_new: false })
     }
 
     /// Forgets questions that were not answered, and those about packets below `next`.
@@ -243,7 +260,7 @@ impl Mesh {
             }
             stays
         });
-        for neighbour in &mut self.neighbours {
+        for neighbour in self.neighbours.iter_mut().chain(&mut self.server) {
             let missing = given_up.iter().filter(|&&session| session == neighbour.session).count();
             if missing > 0 {
                 neighbour.asked = neighbour.asked.saturating_sub(missing);
@@ -350,6 +367,31 @@ mod tests {
         assert_eq!(asked(&mut mesh, at(400), &[1]), [(3, vec![1])]);
         mesh.forget(SessionId(3));
         assert!(mesh.is_empty() && !mesh.is_asked(PacketId(1)));
+    }
+
+    #[test]
+    fn the_server_is_asked_for_less_and_less_where_nothing_comes_of_it() {
+        let (mut mesh, server) = (Mesh::default(), SessionId(9));
+        let mut next = 0;
+        let mut round = |mesh: &mut Mesh, now: u64, comes: bool| {
+            let left = mesh.left_of_server(server);
+            for id in (next..).take(left).map(PacketId) {
+                mesh.note_asked(at(now), server, id);
+            }
+            assert_eq!(mesh.left_of_server(server), 0);
+            if comes {
+                (next..).take(left).for_each(|id| mesh.on_packet(at(now + 100), PacketId(id)));
+            }
+            next += left as u64;
+            mesh.give_up(at(now + 400), PacketId(0));
+            left
+        };
+        let in_vain: Vec<usize> = (0..7).map(|number| round(&mut mesh, 400 * number, false)).collect();
+        assert_eq!(in_vain, [64, 32, 16, 8, 4, 2, 2]);
+        let answered: Vec<usize> = (7..15).map(|number| round(&mut mesh, 400 * number, true)).collect();
+        assert!(answered.is_sorted() && answered[0] == 2 && answered[7] > 4, "{answered:?}");
+        mesh.forget(server);
+        assert_eq!(mesh.left_of_server(server), MAX_WANTED, "another session begins anew");
     }
 
     #[test]

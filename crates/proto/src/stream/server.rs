@@ -1,6 +1,7 @@
 //! The server: the root of all trees and the only one who knows them.
 
 mod admission;
+mod control_traffic;
 mod departures;
 mod distribution;
 mod survey;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
+use self::control_traffic::ControlTraffic;
 use self::views::OverlayViews;
 use super::answers::Answers;
 use super::beginning::Beginnings;
@@ -20,6 +22,7 @@ use super::chains::Monitoring;
 use super::content::{ClientId, Content, Manifest};
 use super::enabler::{Advice, Enabler, EnablerConfig};
 use super::exploration::{Exploration, ExplorationConfig, Explorations};
+use super::feeds::SILENCE;
 use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report};
@@ -87,6 +90,7 @@ pub struct Server<A, C: Content> {
     peers: Peers<A>,
     pushing: Pushing,
     uplink: Uplink<C>,
+    control: ControlTraffic,
     kept: Buffer<C::Packet>,
     /// Of what is kept, in order.
     manifests: VecDeque<Arc<Manifest<C>>>,
@@ -129,6 +133,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             peers: Peers::default(),
             pushing,
             uplink: Uplink::new(upload),
+            control: ControlTraffic::default(),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
@@ -218,18 +223,23 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.pushing.on_assigned(now, children.slice, children.children);
         }
         for session in self.tracker.take_questions() {
-            sessions.send(session, Message::Ping);
+            self.send(now, session, Message::Ping, sessions);
         }
-        for (session, assignment) in self.tracker.assignments() {
-            let is_private = || {
-                let client = self.peers.get(session).and_then(|peer| peer.client);
-                client.is_some_and(|client| self.tracker.private_viewer(client).is_some())
-            };
-            if !has_trees && !is_private() {
-                continue;
-            }
-            sessions.send(session, Message::Assign(Box::new(assignment)));
+        for (session, assignment) in self.tracker.private_assignments() {
+            self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
         }
+        while has_trees
+            && self.control.has_room_for_trees(now, self.tracker.upload())
+            && let Some((session, assignment)) = self.tracker.next_assignment()
+        {
+            self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
+        }
+    }
+
+    /// Sends `message`, and counts what it takes.
+    fn send(&mut self, now: Time, session: SessionId, message: Message<A, C>, sessions: &mut impl Sessions<Self>) {
+        self.control.on_message(now, &message);
+        sessions.send(session, message);
     }
 
     fn on_report(
@@ -250,7 +260,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         if self.config.mode.has_mesh() {
             let neighbours = self.tracker.neighbours(client, usize::from(report.neighbours), &mut self.rng);
             if !neighbours.is_empty() {
-                sessions.send(session, Message::Neighbours(neighbours));
+                self.send(now, session, Message::Neighbours(neighbours), sessions);
             }
         }
     }
@@ -285,7 +295,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             let viewers: Vec<_> = self.tracker.viewers().map(|viewer| (viewer.session, viewer.contact)).collect();
             for (session, contact) in viewers {
                 let ticket = self.ticket(now, contact.client, contact.key);
-                sessions.send(session, Message::Ticket(Box::new(ticket)));
+                self.send(now, session, Message::Ticket(Box::new(ticket)), sessions);
             }
         }
         if self.config.mode.has_trees() {
@@ -297,6 +307,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.pushing.drop_unassigned(now, |_, _| {});
         self.tell_places(now, sessions);
         self.tell_overlay(now, sessions);
+        self.tracker.set_control(self.control.rate(now));
+        self.uplink.set_rate(self.tracker.for_the_stream());
     }
 
     /// Tells those who look at pages how all fare.
@@ -306,7 +318,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             let view = self.views.view(now, &self.tracker, self.source.edge(), Some(client));
             let message = Message::Overlay(Box::new(view));
             self.views.on_sent(message.wire_length());
-            sessions.send(session, message);
+            self.send(now, session, message, sessions);
         }
     }
 }
@@ -322,6 +334,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
     }
 
     fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, _sessions: &mut impl Sessions<Self>) {
+        self.control.on_session(now);
         self.peers.begin(now, session, None).remote = Some(*remote);
     }
 
@@ -341,6 +354,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         self.tracker.on_heard(now, client);
         match message {
             Message::Report(report) => self.on_report(now, session, client, &report, sessions),
+            // What has not left yet, nobody has: whoever misses it gets it from no other parent either.
+            Message::Silent(_) if self.uplink.waited(now) >= SILENCE => {}
             Message::Silent(feeds) => {
                 for feed in feeds {
                     self.tracker.on_silent(now, client, &feed);
@@ -352,7 +367,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 let asked = Subscription { session, client, slices, from };
                 let refused = subscribe(now, asked, until, (&mut self.pushing, &mut self.uplink), &self.kept);
                 if !refused.is_empty() {
-                    sessions.send(session, Message::Full(refused));
+                    self.send(now, session, Message::Full(refused), sessions);
                 }
             }
             Message::Unsubscribe(slices) => self.pushing.on_unsubscribe(session, slices),

@@ -130,11 +130,15 @@ pub struct Tracker<A> {
     taken: Vec<usize>,
     /// Slots of whom something is not known yet to those who have them: no other needs an assignment.
     news: BTreeSet<usize>,
+    /// The slot from which on the next is looked for whom to tell.
+    next_told: usize,
     /// Those who are in no tree.
     private: PrivateViewers<A>,
     next_client: u32,
     latencies: Latencies,
     bitrate: Rate,
+    /// What the server sends beside the stream.
+    control: Rate,
     changes: Vec<Change>,
     /// Slices whose children of the server have changed.
     server_children: SliceSet,
@@ -216,10 +220,12 @@ impl<A: Copy + Eq> Tracker<A> {
             slots: BTreeMap::new(),
             taken: Vec::new(),
             news: BTreeSet::new(),
+            next_told: 0,
             private: PrivateViewers::default(),
             next_client: 1,
             latencies: Latencies::default(),
             bitrate: Rate::ZERO,
+            control: Rate::ZERO,
             changes: Vec::new(),
             server_children: SliceSet::default(),
             parent_changes: 0,
@@ -453,10 +459,12 @@ impl<A: Copy + Eq> Tracker<A> {
         changed.iter().map(|slice| self.children(slice, NodeId::SERVER)).collect()
     }
 
-    /// What viewers have not been told yet of their places in the trees: to which session what goes.
-    pub fn assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
-        let mut assignments = self.private_assignments();
-        for slot in std::mem::take(&mut self.news) {
+    /// What the next viewer, in turn, has not been told yet of its places in the trees, and over which session it is.
+    pub fn next_assignment(&mut self) -> Option<(SessionId, Assignment<A>)> {
+        loop {
+            let slot = self.news.range(self.next_told..).next().or(self.news.first()).copied()?;
+            self.news.remove(&slot);
+            self.next_told = slot + 1;
             let Some(viewer) = &mut self.viewers[slot] else { continue };
             let new_parents = std::mem::take(&mut viewer.new_parents);
             let new_children = std::mem::take(&mut viewer.new_children);
@@ -470,9 +478,8 @@ impl<A: Copy + Eq> Tracker<A> {
                 children: new_children.iter().map(|slice| self.children(slice, node)).collect(),
                 places: places.min(usize::from(u16::MAX)) as u16,
             };
-            assignments.push((session, assignment));
+            return Some((session, assignment));
         }
-        assignments
     }
 
     fn contact(&self, node: NodeId) -> Option<Contact<A>> {

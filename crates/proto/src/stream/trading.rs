@@ -118,12 +118,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let urgent_end = if is_alone { mesh.end_before(now, PULL_AFTER) } else { late_end };
         let nowhere_end = if has_trees { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
         if let Some(server) = self.server.filter(|_| self.reaching.is_reached()) {
+            let most = mesh.left_of_server(server);
             let is_urgent = |id: &&PacketId| {
                 let is_late = info.mode.has_trees() && urgent_end.is_some_and(|end| **id < end);
                 let is_nowhere = || nowhere_end.is_some_and(|end| **id < end) && !mesh.is_anywhere(**id);
                 (is_late || is_nowhere()) && !mesh.is_asked(**id)
             };
-            let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(MAX_WANTED).collect();
+            let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(most).collect();
             for &id in &urgent {
                 mesh.note_asked(now, server, id);
             }

@@ -181,6 +181,11 @@ impl<C: Content> Uplink<C> {
         }
     }
 
+    /// How long the push that leaves next has waited.
+    pub fn waited(&self, now: Time) -> Duration {
+        self.pushes.front().map_or(Duration::ZERO, |&(.., since)| now.since(since))
+    }
+
     /// How many pushes wait.
     pub fn pushes(&self) -> usize {
         self.pushes.len()

@@ -48,7 +48,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         match joined {
             Err(refusal) => {
                 sessions.event(ServerEvent::Refused(refusal));
-                sessions.send(session, Message::Overloaded);
+                self.send(now, session, Message::Overloaded, sessions);
             }
             Ok(client) => {
                 self.peers.on_proved(session, client);
@@ -74,7 +74,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let most = if mode == Mode::Hybrid { most } else { 0 };
                 let sent = self.send_beginning(now, session, begin, most);
                 let ticket = self.ticket(now, client, remote.key);
-                sessions.send(session, Message::Welcome(Box::new(Welcome { stream, sent, ticket })));
+                self.send(now, session, Message::Welcome(Box::new(Welcome { stream, sent, ticket })), sessions);
                 // By them it can tell what others send it before anybody pushes it any.
                 for manifest in self.manifests.iter().filter(|manifest| manifest.end() > begin) {
                     self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
@@ -82,7 +82,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 sessions.event(ServerEvent::Joined(client));
                 if self.config.mode.has_mesh() {
                     let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
-                    sessions.send(session, Message::Neighbours(neighbours));
+                    self.send(now, session, Message::Neighbours(neighbours), sessions);
                 }
                 self.tell_places(now, sessions);
             }
@@ -93,7 +93,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     fn left(&self) -> Rate {
         let held = self.pushing.held().max(self.tracker.server_held());
         let pushed = self.tracker.slice_rate().bytes_per_sec() * held as f64;
-        Rate::from_bytes_per_sec_f64((USED * self.tracker.upload().bytes_per_sec() - pushed).max(0.0))
+        Rate::from_bytes_per_sec_f64((USED * self.tracker.for_the_stream().bytes_per_sec() - pushed).max(0.0))
     }
 
     /// Sends a newcomer `most` packets at most from `begin` on: how many.

@@ -56,7 +56,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 sessions.close(session);
             } else {
                 // Closing it at once would overtake the word.
-                sessions.send(session, Message::Overloaded);
+                self.send(now, session, Message::Overloaded, sessions);
                 self.peers.begin(now, session, None).remote = remote;
             }
         }

@@ -21,12 +21,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let Some(exploration) = &mut self.exploration else { return };
         let (members, rates) = (self.tracker.members(), (self.tracker.upload(), self.tracker.slice_rate()));
         let told = exploration.on_tick(now, &members, rates, self.tracker.explored_links());
-        for (session, link) in told {
-            sessions.send(session, Message::Chain(Box::new(link)));
-        }
         exploration.expire(now, self.tracker.explored_links());
         if is_review {
             self.tracker.set_explored(|client| exploration.places(client));
+        }
+        for (session, link) in told {
+            self.send(now, session, Message::Chain(Box::new(link)), sessions);
         }
     }
 
@@ -51,7 +51,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             let bitrate = Rate::from_bytes_per_sec_f64(self.source.bitrate(now).bytes_per_sec() * on_wire::STREAM);
             let advice = enabler.on_epoch(&mean, viewers + 1, viewers, bitrate);
             self.tracker.set_upload(advice.helper);
-            self.uplink.set_rate(advice.helper);
         }
         let to: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
         if let Some((to, epoch, mass)) = self.monitoring.give(stamp, &to) {

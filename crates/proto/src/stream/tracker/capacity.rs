@@ -87,6 +87,17 @@ impl<A: Copy + Eq> Tracker<A> {
         self.config.upload
     }
 
+    /// So much of it goes into messages.
+    pub fn set_control(&mut self, control: Rate) {
+        self.control = control;
+    }
+
+    /// What messages leave of what the server may send.
+    pub fn for_the_stream(&self) -> Rate {
+        let left = self.config.upload.bytes_per_sec() - self.control.bytes_per_sec();
+        Rate::from_bytes_per_sec_f64(left.max(0.0))
+    }
+
     /// What a node that may have `places` children gets of them while nobody's parent fails.
     pub(super) fn planned(&self, places: usize) -> usize {
         if self.has_spare { places - places / SPARE_PART } else { places }

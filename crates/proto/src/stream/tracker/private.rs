@@ -74,7 +74,7 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Children that the server may have in the trees: what private viewers leave.
     pub(super) fn server_room(&self) -> usize {
         let taken = self.private.viewers.len() * usize::from(self.config.slices);
-        self.places(self.config.upload).saturating_sub(taken)
+        self.places(self.for_the_stream()).saturating_sub(taken)
     }
 
     /// Whether there are places for this many private viewers.
@@ -137,7 +137,7 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// That the server feeds them, for those who do not know it yet.
-    pub(super) fn private_assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
+    pub fn private_assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
         let slices = self.config.slices;
         let parents = || (0..slices).map(|slice| Parent { slice, parent: None, backups: [None; BACKUPS] }).collect();
         let new = self.private.viewers.values_mut().filter(|viewer| !viewer.is_assigned);

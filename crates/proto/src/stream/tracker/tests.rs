@@ -49,6 +49,35 @@ fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool
 }
 
 #[test]
+fn viewers_are_told_of_their_places_in_turn_and_each_of_all_that_is_new() {
+    let (mut tracker, clients) = audience(10, MBIT(4), 6);
+    let told = |tracker: &mut Tracker<u32>| tracker.next_assignment().map(|(session, _)| session.0);
+    let all: Vec<u32> = std::iter::from_fn(|| told(&mut tracker)).collect();
+    assert_eq!(all, (0..10).collect::<Vec<_>>(), "each once");
+    // Half of them are told of a change, and then of another: the others are not forgotten for it.
+    let change = |tracker: &mut Tracker<u32>| {
+        let slots: Vec<usize> = clients.iter().map(|client| tracker.slots[client]).collect();
+        slots.iter().for_each(|&slot| tracker.viewers[slot].as_mut().unwrap().has_new_places = true);
+        tracker.news.extend(slots);
+    };
+    change(&mut tracker);
+    let half: Vec<u32> = (0..5).filter_map(|_| told(&mut tracker)).collect();
+    change(&mut tracker);
+    let rest: Vec<u32> = std::iter::from_fn(|| told(&mut tracker)).collect();
+    assert_eq!((half, rest), (vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8, 9, 0, 1, 2, 3, 4]));
+}
+
+#[test]
+fn what_messages_take_of_the_server_is_for_no_child() {
+    let (mut tracker, _) = audience(0, MBIT(4), 6);
+    let before = tracker.server_room();
+    tracker.set_control(Rate::from_bits_per_sec(1_340_000 * 3));
+    assert_eq!(tracker.server_room(), before / 2);
+    tracker.set_control(MBIT(1000));
+    assert_eq!(tracker.server_room(), 0);
+}
+
+#[test]
 fn the_server_gives_away_whom_viewers_have_room_for() {
     // Each viewer could hold three streams, and the server six, so that viewers have to prove themselves first.
     let (mut tracker, clients) = audience(40, MBIT(4), 6);
