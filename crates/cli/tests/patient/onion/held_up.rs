@@ -1,9 +1,9 @@
 use super::*;
 
-/// A ballot is three rounds of half a second.
-const BALLOT: Duration = Duration::from_millis(1500);
+/// A ballot is four rounds of half a second.
+const BALLOT: Duration = Duration::from_secs(2);
 
-/// Room for thirteen ballots.
+/// Room for ten ballots.
 const EPOCH_S: u64 = 20;
 
 impl Process {
@@ -23,7 +23,7 @@ fn before_an_epoch() -> u64 {
         let now = since_1970();
         let epoch = now.as_secs() / EPOCH_S + 1;
         let left = Duration::from_secs(epoch * EPOCH_S) - now;
-        if (3 * BALLOT..4 * BALLOT).contains(&left) {
+        if (2 * BALLOT..3 * BALLOT).contains(&left) {
             return epoch;
         }
         thread::sleep(Duration::from_millis(50));
