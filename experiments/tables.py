@@ -33,7 +33,7 @@ SOURCES = {
     "c3": "slides",
     "anabranch": "reference",
     "stream": "reference",
-    "onion": "goal",
+    "onion": "reference",
 }
 # Whose experiments they are, in the table of all verdicts.
 PAPERS = {
