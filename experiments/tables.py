@@ -33,6 +33,7 @@ SOURCES = {
     "c3": "slides",
     "anabranch": "reference",
     "stream": "reference",
+    "onion": "reference",
 }
 # Whose experiments they are, in the table of all verdicts.
 PAPERS = {
@@ -44,6 +45,7 @@ PAPERS = {
     "c3": "[C3]",
     "anabranch": "our learners",
     "stream": "our streams",
+    "onion": "our onion overlay",
 }
 KINDS = ["predeclared", "after", "fitted"]
 VERDICTS = {"agrees": "agrees", "disagrees": "**disagrees**", "open": "open", None: "–"}

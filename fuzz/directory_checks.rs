@@ -53,7 +53,17 @@ fn authority() -> Authority {
         valid_epochs: 3,
     };
     let clock = WallClock::new(Time::ZERO, WallDuration::from_secs(1_000));
-    Authority::new(config, key, clock, Time::ZERO, AuthorityState::default()).expect("it can work")
+    let mut authority = Authority::new(config, key, clock, Time::ZERO, AuthorityState::default()).expect("it can work");
+    // It holds the ballot of an epoch that begins 100 s after it has.
+    while authority.timer(Time::ZERO) < now() {
+        let timer = authority.timer(Time::ZERO);
+        authority.on_timer(timer, &mut Nowhere { sent: 0 });
+    }
+    authority
+}
+
+fn now() -> Time {
+    Time::from_secs_f64(97.5)
 }
 
 thread_local! {
@@ -91,7 +101,7 @@ pub fn directory(input: &[u8]) {
         }
         AUTHORITY.with_borrow_mut(|authority| {
             let mut out = Nowhere { sent: 0 };
-            authority.on_message(Time::from_secs_f64(98.5), Arrival::new(from), &mut message, &mut out);
+            authority.on_message(now(), Arrival::new(from), &mut message, &mut out);
             assert!(out.sent <= 1, "one message has one answer");
             assert!(authority.known() <= 2, "only what its relay has signed is known");
         });

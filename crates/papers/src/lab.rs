@@ -25,6 +25,7 @@ use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
 use anabranch_lab::stream::StreamMeasured;
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
+use anabranch_scenario::onion::OnionScenario;
 use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::{Scenario, default_offered};
 use anabranch_scenario::remy_table::TableError;
@@ -188,6 +189,8 @@ pub type FlowLab = Lab<FlowScenario>;
 pub type StreamLab = Lab<StreamScenario>;
 /// A place for onion overlays that carry traffic.
 pub type OnionLab = Lab<OnionRunScenario>;
+/// A place for adversaries that watch an onion overlay.
+pub type AttackLab = Lab<OnionScenario>;
 
 /// How long a quick run of an onion overlay is, and from when on it counts.
 const QUICK_ONION: [Duration; 2] = [Duration::from_millis(60_000), Duration::from_millis(30_000)];
@@ -557,6 +560,19 @@ impl Lab<OnionRunScenario> {
         let jobs: Vec<OnionRunScenario> = scenarios.iter().flat_map(with_seeds).collect();
         let mut runs = self.run_whole(&jobs, None)?.into_iter();
         Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
+    }
+}
+
+impl Lab<OnionScenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new_attack(experiment: &Experiment, request: &Request) -> Result<AttackLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_onion(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
     }
 }
 

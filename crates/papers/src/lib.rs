@@ -10,6 +10,7 @@ mod learners;
 mod learningcc;
 mod loopback;
 mod onion;
+mod onion_cover;
 mod packets;
 mod parameter;
 mod quick_verdicts;
@@ -38,7 +39,7 @@ pub use verdict::{Kind, Tally, Totals, Verdict};
 /// More subjects than these are shown as a table: bars could not be told apart.
 const MOST_BARS: usize = 10;
 
-pub use lab::{ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
+pub use lab::{AttackLab, ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
 pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
@@ -76,6 +77,8 @@ enum Runner {
     Streams(fn(&StreamLab) -> Result<Findings, ExperimentError>),
     /// Onion overlays that carry traffic.
     Onion(fn(&OnionLab) -> Result<Findings, ExperimentError>),
+    /// Adversaries that watch an onion overlay.
+    Attack(fn(&AttackLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -180,6 +183,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "raiber-more",
         "What do controllers of peers carry inside MORE, against control of paths, over 2 to 4 hops?",
         onion::run
+    ),
+    experiment!(
+        Attack,
+        "onion-constant-rate",
+        "What does counting packets tell of users who send at a constant rate?",
+        onion_cover::run
     ),
     experiment!(
         Settings,
@@ -456,6 +465,7 @@ impl Experiment {
             }
             Runner::Streams(run) => run(&Lab::new_streams(self, request)?),
             Runner::Onion(run) => run(&Lab::new_onion(self, request)?),
+            Runner::Attack(run) => run(&Lab::new_attack(self, request)?),
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
         Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
@@ -538,6 +548,7 @@ impl Experiment {
             }
             Runner::Streams(_) => Lab::new_streams(self, request)?.scenario.seed,
             Runner::Onion(_) => Lab::new_onion(self, request)?.scenario.seed,
+            Runner::Attack(_) => Lab::new_attack(self, request)?.scenario.seed,
         })
     }
 }

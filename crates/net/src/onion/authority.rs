@@ -215,7 +215,9 @@ async fn serve(
     // proves.
     let from = match &message {
         Message::Upload(relay) if is_same(relay.descriptor.address.ip(), from.ip()) => relay.descriptor.address,
-        Message::Vote(_) | Message::Signed { .. } | Message::Document(_) => authority.unwrap_or(from),
+        Message::Vote(_) | Message::Prepared(_) | Message::Signed(_) | Message::Document(_) => {
+            authority.unwrap_or(from)
+        }
         _ => from,
     };
     let (answer, answered) = oneshot::channel();

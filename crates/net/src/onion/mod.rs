@@ -28,3 +28,6 @@ pub use pipe::{ConnectionId, FromTask, Inbox, ToTask};
 pub use policy::{Policy, Rule};
 pub use socks::{SocksServer, SocksUser};
 pub use streams::{End, Streams};
+
+#[cfg(test)]
+mod tests;

@@ -106,8 +106,8 @@ fn network(file: File) -> Result<NetworkFile, Problem> {
             return Err((asked.span().start, format!("key `round_s`: {}; expected 0.1 to 600", asked.get_ref())));
         }
     };
-    // One round more than votes are passed on for, and as long again to do something else.
-    let rounds = (count - threshold) as u64 + 2;
+    // Two rounds more than votes are passed on for, and as long again to do something else.
+    let rounds = (count - threshold) as u64 + 3;
     let least = (2 * rounds * round.as_nanos()).div_ceil(Duration::SECOND.as_nanos());
     let epoch_s = match file.epoch_s {
         None => 3600.max(least),
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(said(&of("threshold = 1", 3)), "line 1: key `threshold`: 1; expected 2 to 3 of 3");
         assert_eq!(
             said(&of("\nepoch_s = 100", 3)),
-            "line 2: key `epoch_s`: 100; expected 360 to 604800, twice what 3 rounds take at least"
+            "line 2: key `epoch_s`: 100; expected 480 to 604800, twice what 4 rounds take at least"
         );
         assert_eq!(said(&of("round_s = 0.0", 3)), "line 1: key `round_s`: 0; expected 0.1 to 600");
         assert!(said(&of("packets_per_key = 0", 1)).contains("expected 1 (a new key for each packet) or more"));

@@ -132,8 +132,8 @@ where
         // Nothing can be opened until a list says what this relay's place is.
         let nothing =
             EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
-        let seeds = [random_seed(), random_seed()];
-        let relay = Relay::new(network.packets_per_key, Limits::standard(network.packets_per_key), nothing, seeds);
+        let k = network.packets_per_key;
+        let relay = Relay::new(k, Limits::standard(k), nothing, [random_seed(), random_seed()]);
         let node = RelayNode::new(relay, Members::default(), service)
             .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit)
             .with_grain(GRAIN);
@@ -267,4 +267,20 @@ fn describe(said: Said, epoch_s: u64, secrets: Secrets) -> Describe {
         last = Some(signed.clone());
         signed
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn p18_a_relay_draws_other_keys_for_every_epoch_and_at_every_start() {
+        let starts = [Secrets::default(), Secrets::default()];
+        let keys = || starts.iter().flat_map(|secrets| secrets.keys(1..9)).map(|of_epoch| of_epoch.key);
+        let first: Vec<[u8; 32]> = keys().collect();
+        assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), 16, "no two are alike");
+        assert_eq!(keys().collect::<Vec<_>>(), first, "and one start keeps to its own");
+    }
 }

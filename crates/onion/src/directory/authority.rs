@@ -1,19 +1,19 @@
 //! An authority: collects descriptors, votes, merges, signs, hands out documents.
 //!
 //! ```text
-//!            |<-- f + 1 rounds: votes, endorsed and passed on -->|<-- a round: signatures -->|
-//! -----------+---------------------------------------------------+--------------------------+---->
-//!      vote for e                                          merge and sign              epoch e begins
+//!            |<-- f + 1 rounds: votes, endorsed and passed on -->|<-- two rounds: who has prepared, signatures -->|
+//! -----------+---------------------------------------------------+----------------------------------------------+---->
+//!      vote for e                                        merge and prepare                               epoch e begins
 //! ```
 //!
-//! All honest authorities count the same votes, and so sign the same document, as long as the
-//! differences of their clocks and the delays between them are together less than a round, and no more
-//! than f = a − t of them are silent or lie (`vote.rs`). An authority signs one document an epoch, also
-//! after a restart.
+//! All honest authorities count the same votes, and so prepare and sign the same document, as long as
+//! the differences of their clocks and the delays between them are together less than a round, and no
+//! more than f = a − t of them are silent or lie (`vote.rs`).
 //!
 //! Where no document follows (authorities were away or held up, or no relay has come yet), another
-//! ballot begins at once, as long as there is time for it before that of the next epoch. That an
-//! authority still signs one document an epoch keeps two ballots from giving two.
+//! ballot begins at once, as long as there is time for it before that of the next epoch. An authority
+//! signs what enough have prepared in one ballot, and is then locked on it, also after a restart: two
+//! ballots never give two documents, and what one has left undecided the next decides (`lock.rs`).
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -24,18 +24,23 @@ use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::ballot::Ballot;
 use super::clock::{UnixTime, WallClock};
-use super::document::{LONGEST_VALIDITY, SignedDocument};
+use super::document::{Document, LONGEST_VALIDITY, SignedDocument};
 use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::known::{Known, KnownRelay};
+use super::lock::Lock;
 use super::merge::{Validity, merge};
-use super::message::{Message, Refusal};
-use super::trust::{Trust, TrustError, signed_bytes};
-use super::vote::{Ballot, EndorsedVote, Proof, Vote};
+use super::message::{Message, Refusal, Statement};
+use super::trust::{Trust, TrustError};
+use super::vote::{EndorsedVote, Proof, Vote};
 
 /// A vote lists whom it has heard in this many epochs.
 const HEARD_WITHIN_EPOCHS: u64 = 2;
+
+/// Rounds after those in which votes are passed on: one for who has prepared, one for who has signed.
+const AGREEING_ROUNDS: u64 = 2;
 
 /// What authorities agree on beforehand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +79,9 @@ impl AuthorityConfig {
         if !trust.includes(key) {
             return Err(AuthorityError::Stranger(*key));
         }
-        let voting = self.round.as_nanos().saturating_mul(trust.faulty() as u64 + 2);
+        let voting = self.round.as_nanos().saturating_mul(trust.faulty() as u64 + 1 + AGREEING_ROUNDS);
         if self.round == Duration::ZERO || voting >= self.epoch_s.saturating_mul(Duration::SECOND.as_nanos()) {
-            return Err(AuthorityError::EpochTooShort { rounds: trust.faulty() + 2 });
+            return Err(AuthorityError::EpochTooShort { rounds: trust.faulty() + 1 + AGREEING_ROUNDS as usize });
         }
         if !(1..=LONGEST_VALIDITY).contains(&self.valid_epochs.saturating_mul(self.epoch_s)) {
             return Err(AuthorityError::Validity);
@@ -112,7 +117,8 @@ pub enum AuthorityError {
 pub struct AuthorityState {
     relays: Vec<KnownRelay>,
     voted: Ballot,
-    signed: u64,
+    #[serde(default)]
+    lock: Option<Lock>,
     latest: Option<SignedDocument>,
 }
 
@@ -150,7 +156,7 @@ enum Phase {
     Waiting,
     /// Votes come in.
     Voting,
-    /// Signatures come in, and votes of the ballot after this one.
+    /// It is heard who has prepared what and who has signed, and votes of the ballot after this one come in.
     Signing,
 }
 
@@ -169,12 +175,16 @@ pub struct Authority {
     votes: BTreeMap<PublicKey, Vec<EndorsedVote>>,
     /// How many were counted.
     counted: usize,
-    /// What this authority has made of the votes, and signed, for the ballot's epoch.
-    merged: Option<(SignedDocument, DocumentHash)>,
-    /// For the epoch that is voted on: a document's hash and a signature of each authority.
-    signatures: BTreeMap<PublicKey, (DocumentHash, Signature)>,
+    /// The ballot that has begun last here. It is over once its end has come.
     voted: Ballot,
-    signed: u64,
+    /// What follows from the votes of that ballot.
+    merged: Option<(Document, DocumentHash)>,
+    /// Who has prepared which document in that ballot.
+    prepared: BTreeMap<PublicKey, (DocumentHash, Signature)>,
+    /// Who has signed which document in that ballot.
+    signatures: BTreeMap<PublicKey, (DocumentHash, Signature)>,
+    /// What this authority has signed last.
+    lock: Option<Lock>,
     latest: Option<(SignedDocument, DocumentHash)>,
     refused_votes: u64,
 }
@@ -206,10 +216,11 @@ impl Authority {
             phase: Phase::Waiting,
             votes: BTreeMap::new(),
             counted: 0,
-            merged: None,
-            signatures: BTreeMap::new(),
             voted: state.voted,
-            signed: state.signed,
+            merged: None,
+            prepared: BTreeMap::new(),
+            signatures: BTreeMap::new(),
+            lock: state.lock,
             latest,
             refused_votes: 0,
             config,
@@ -223,7 +234,7 @@ impl Authority {
         AuthorityState {
             relays: self.known.state(),
             voted: self.voted,
-            signed: self.signed,
+            lock: self.lock.clone(),
             latest: self.latest.as_ref().map(|(signed, _)| signed.clone()),
         }
     }
@@ -256,9 +267,9 @@ impl Authority {
         self.config.round.as_nanos()
     }
 
-    /// How long a ballot takes: its votes, and a round for signatures.
+    /// How long a ballot takes: its votes, and two rounds to agree on what follows from them.
     fn ballot_nanos(&self) -> u64 {
-        self.round_nanos() * (self.rounds() + 1)
+        self.round_nanos() * (self.rounds() + AGREEING_ROUNDS)
     }
 
     /// When `ballot` begins. The first one of an epoch ends when that begins.
@@ -299,10 +310,6 @@ impl Authority {
         };
         let without_document = self.latest.as_ref().map_or(0, |(latest, _)| latest.epoch().saturating_add(1));
         let ballot = possible.max(self.after(self.voted)).max(Ballot::first(without_document));
-        if ballot.epoch != self.ballot.epoch {
-            self.merged = None;
-            self.signatures.clear();
-        }
         self.ballot = ballot;
         self.phase = Phase::Waiting;
         self.votes.retain(|_, votes| votes.iter().all(|vote| vote.vote.ballot == ballot));
@@ -319,6 +326,9 @@ impl Authority {
     fn vote(&mut self, now: Time, out: &mut impl Out<Authority>) {
         self.phase = Phase::Voting;
         self.voted = self.ballot;
+        self.merged = None;
+        self.prepared.clear();
+        self.signatures.clear();
         out.event(AuthorityEvent::Keep);
         if self.clock.nanos(now) >= self.begins(self.ballot).saturating_add(self.round_nanos()) {
             return;
@@ -326,12 +336,13 @@ impl Authority {
         let wall = self.clock.read(now);
         self.known.forget(wall);
         let previous = self.latest.as_ref().map(|(signed, hash)| Proof {
-            epoch: signed.epoch(),
+            ballot: signed.ballot(),
             hash: *hash,
             signatures: signed.signatures().to_vec(),
         });
         let relays = self.known.seen(self.ballot.epoch, wall, HEARD_WITHIN_EPOCHS * self.config.epoch_s);
-        let vote = Vote { author: self.key.public(), ballot: self.ballot, previous, relays };
+        let lock = self.own_lock().cloned().map(Box::new);
+        let vote = Vote { author: self.key.public(), ballot: self.ballot, previous, lock, relays };
         let endorsed = EndorsedVote::new(vote, &self.key);
         self.broadcast(&Message::Vote(Box::new(endorsed.clone())), out);
         self.votes.insert(self.key.public(), vec![endorsed]);
@@ -379,50 +390,100 @@ impl Authority {
         if self.begins(ballot).saturating_sub(nanos) < self.round_nanos() { 1 } else { u64::MAX }
     }
 
-    /// Votes are in: signs what follows from them, if that lists anybody. An authority that was held up until the
-    /// ballot's end has not counted what the others have, and signs nothing.
-    fn sign(&mut self, now: Time, out: &mut impl Out<Authority>) {
-        let epoch = self.ballot.epoch;
+    /// What this authority is locked on in the ballot's epoch.
+    fn own_lock(&self) -> Option<&Lock> {
+        self.lock.as_ref().filter(|lock| lock.ballot().epoch == self.ballot.epoch)
+    }
+
+    /// Votes are in: prepares what follows from them, if that lists anybody. An authority that was held up until the
+    /// ballot's end has not counted what the others have, and prepares nothing.
+    fn prepare(&mut self, now: Time, out: &mut impl Out<Authority>) {
         self.phase = Phase::Signing;
         let all_votes = std::mem::take(&mut self.votes);
         let single = |votes: &&Vec<EndorsedVote>| votes.len() == 1;
         let votes: Vec<&Vote> = all_votes.values().filter(single).map(|votes| &votes[0].vote).collect();
         self.counted = votes.len();
         let is_over = self.clock.nanos(now) >= self.ends(self.ballot);
-        if self.signed >= epoch || self.has_document() || is_over {
+        if self.has_document() || is_over {
             return;
         }
-        let from = UnixTime(epoch * self.config.epoch_s);
-        let validity = Validity { from, until: from.after(self.config.valid_epochs * self.config.epoch_s) };
-        let document = merge(&votes, &self.trust, epoch, validity, |hash| self.known.has_checked(hash));
+        let locks = votes.iter().filter_map(|vote| vote.lock.as_deref());
+        let newest = Lock::newest(locks, self.ballot, &self.trust);
+        // Its own lock is missing among the votes if this authority came too late to vote.
+        let is_free = self.own_lock().is_none_or(|own| {
+            newest.is_some_and(|(newest, _)| newest.number > own.number || newest.document == own.document)
+        });
+        if !is_free {
+            return;
+        }
+        let (document, hash) = match newest {
+            Some((lock, hash)) => (lock.document.clone(), hash),
+            None => {
+                let document = self.merge(&votes);
+                let hash = document.hash();
+                (document, hash)
+            }
+        };
         if document.is_empty() {
             return;
         }
-        let hash = document.hash();
-        let signature = self.key.sign(Context::Document, &signed_bytes(epoch, &hash));
-        self.merged = Some((SignedDocument::new(document, Vec::new()), hash));
-        self.signed = epoch;
+        self.merged = Some((document, hash));
+        let statement = Statement::new(Context::Prepare, self.ballot, hash, &self.key);
+        self.broadcast(&Message::Prepared(statement), out);
+        self.prepared.insert(statement.signer, (hash, statement.signature));
+        self.sign(out);
+    }
+
+    /// The document that follows from `votes` alone.
+    fn merge(&self, votes: &[&Vote]) -> Document {
+        let epoch = self.ballot.epoch;
+        let from = UnixTime(epoch * self.config.epoch_s);
+        let validity = Validity { from, until: from.after(self.config.valid_epochs * self.config.epoch_s) };
+        merge(votes, &self.trust, epoch, validity, |hash| self.known.has_checked(hash))
+    }
+
+    fn on_prepared(&mut self, statement: &Statement, out: &mut impl Out<Authority>) {
+        // Once a ballot is over nobody may be locked by it: the vote in the next one says that it was not.
+        let is_held = !matches!(self.phase, Phase::Waiting);
+        let Statement { ballot, hash, signer, signature } = *statement;
+        let is_awaited = is_held && ballot == self.voted && !self.prepared.contains_key(&signer);
+        if is_awaited && self.trust.includes(&signer) && statement.is_signed(Context::Prepare) {
+            self.prepared.insert(signer, (hash, signature));
+            self.sign(out);
+        }
+    }
+
+    /// Who of these says so of the document with this hash.
+    fn of_document(
+        statements: &BTreeMap<PublicKey, (DocumentHash, Signature)>,
+        hash: &DocumentHash,
+    ) -> Vec<(PublicKey, Signature)> {
+        let same = statements.iter().filter(|(_, (other, _))| other == hash);
+        same.map(|(signer, (_, signature))| (*signer, *signature)).collect()
+    }
+
+    /// Signs what was made, once enough have prepared the same, and is locked on it.
+    fn sign(&mut self, out: &mut impl Out<Authority>) {
+        let Some((document, hash)) = &self.merged else { return };
+        let hash = *hash;
+        let prepared = Self::of_document(&self.prepared, &hash);
+        let has_signed = self.lock.as_ref().is_some_and(|lock| lock.ballot() == self.voted);
+        if has_signed || self.has_document() || prepared.len() < self.trust.threshold() {
+            return;
+        }
+        self.lock = Some(Lock { number: self.voted.number, document: document.clone(), prepared });
         out.event(AuthorityEvent::Keep);
-        let signer = self.key.public();
-        self.broadcast(&Message::Signed { epoch, hash, signer, signature }, out);
-        self.signatures.insert(signer, (hash, signature));
+        let statement = Statement::new(Context::Document, self.voted, hash, &self.key);
+        self.broadcast(&Message::Signed(statement), out);
+        self.signatures.insert(statement.signer, (hash, statement.signature));
         self.publish(out);
     }
 
-    fn on_signed(
-        &mut self,
-        (epoch, hash): (u64, DocumentHash),
-        signer: PublicKey,
-        signature: Signature,
-        out: &mut impl Out<Authority>,
-    ) {
-        // Between two ballots of an epoch signatures of the first still count.
-        let has_begun = self.ballot.number > 0 || !matches!(self.phase, Phase::Waiting);
-        let is_awaited = epoch == self.ballot.epoch
-            && has_begun
-            && self.trust.includes(&signer)
-            && !self.signatures.contains_key(&signer);
-        if is_awaited && signer.verifies(Context::Document, &signed_bytes(epoch, &hash), &signature) {
+    fn on_signed(&mut self, statement: &Statement, out: &mut impl Out<Authority>) {
+        // Those of a ballot still count until the next one begins.
+        let Statement { ballot, hash, signer, signature } = *statement;
+        let is_awaited = ballot == self.voted && !self.signatures.contains_key(&signer);
+        if is_awaited && self.trust.includes(&signer) && statement.is_signed(Context::Document) {
             self.signatures.insert(signer, (hash, signature));
             self.publish(out);
         }
@@ -430,18 +491,12 @@ impl Authority {
 
     /// Publishes what was made, once enough have signed the same.
     fn publish(&mut self, out: &mut impl Out<Authority>) {
-        let Some((merged, hash)) = &self.merged else { return };
-        let same: Vec<(PublicKey, Signature)> = self
-            .signatures
-            .iter()
-            .filter(|(_, (other, _))| other == hash)
-            .map(|(signer, (_, signature))| (*signer, *signature))
-            .collect();
-        if same.len() < self.trust.threshold() || self.has_document() {
-            return;
+        let Some((document, hash)) = &self.merged else { return };
+        let same = Self::of_document(&self.signatures, hash);
+        if same.len() >= self.trust.threshold() {
+            let signed = SignedDocument::new(document.clone(), self.voted.number, same);
+            self.adopt(signed, out);
         }
-        let signed = merged.clone().with(same);
-        self.adopt(signed, out);
     }
 
     fn adopt(&mut self, signed: SignedDocument, out: &mut impl Out<Authority>) {
@@ -476,7 +531,7 @@ impl Authority {
         let ends = self.ends(self.ballot);
         match self.phase {
             Phase::Waiting => self.begins(self.ballot),
-            Phase::Voting => ends.saturating_sub(self.round_nanos()),
+            Phase::Voting => ends.saturating_sub(AGREEING_ROUNDS * self.round_nanos()),
             Phase::Signing => ends,
         }
     }
@@ -511,8 +566,12 @@ impl Machine for Authority {
                 self.on_vote(now, vote, out);
                 None
             }
-            Message::Signed { epoch, hash, signer, signature } if is_of_authority => {
-                self.on_signed((*epoch, *hash), *signer, *signature, out);
+            Message::Prepared(statement) if is_of_authority => {
+                self.on_prepared(statement, out);
+                None
+            }
+            Message::Signed(statement) if is_of_authority => {
+                self.on_signed(statement, out);
                 None
             }
             Message::Document(signed) if is_of_authority => {
@@ -532,7 +591,7 @@ impl Machine for Authority {
         }
         match self.phase {
             Phase::Waiting => self.vote(now, out),
-            Phase::Voting => self.sign(now, out),
+            Phase::Voting => self.prepare(now, out),
             Phase::Signing => self.end_ballot(now, out),
         }
     }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::ballot::Ballot;
 use super::clock::{DAY, UnixTime};
 use super::descriptor::{Descriptor, DescriptorError};
 use super::hash::DocumentHash;
-use super::keys::{PublicKey, Signature};
+use super::keys::{Context, PublicKey, Signature};
 use super::network::Network;
 use super::trust::{MOST_AUTHORITIES, Trust};
 use crate::RelayIndex;
@@ -203,20 +204,18 @@ pub(super) fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) -> usize {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignedDocument {
     document: Document,
+    /// Of the ballot in which it was signed. What was written down before ballots had numbers is read, and is not signed.
+    #[serde(default)]
+    number: u32,
     /// By key.
     signatures: Vec<(PublicKey, Signature)>,
 }
 
 impl SignedDocument {
-    /// The document with these signatures, good or not.
-    pub fn new(document: Document, mut signatures: Vec<(PublicKey, Signature)>) -> SignedDocument {
+    /// The document with these signatures of this ballot of its epoch, good or not.
+    pub fn new(document: Document, number: u32, mut signatures: Vec<(PublicKey, Signature)>) -> SignedDocument {
         signatures.sort_unstable();
-        SignedDocument { document, signatures }
-    }
-
-    /// The same with these signatures.
-    pub fn with(self, signatures: Vec<(PublicKey, Signature)>) -> SignedDocument {
-        SignedDocument::new(self.document, signatures)
+        SignedDocument { document, number, signatures }
     }
 
     /// As it travels.
@@ -247,6 +246,11 @@ impl SignedDocument {
         &self.signatures
     }
 
+    /// The ballot by which it says that it came.
+    pub fn ballot(&self) -> Ballot {
+        Ballot { epoch: self.document.epoch, number: self.number }
+    }
+
     /// The epoch that it says it is of.
     pub fn epoch(&self) -> u64 {
         self.document.epoch
@@ -259,7 +263,7 @@ impl SignedDocument {
     /// What is wrong first.
     pub fn verify(self, trust: &Trust) -> Result<(Document, DocumentHash), DocumentError> {
         let (epoch, hash) = (self.document.epoch, self.document.hash());
-        let signed = trust.count(epoch, &hash, &self.signatures);
+        let signed = trust.count(Context::Document, self.ballot(), &hash, &self.signatures);
         if signed < trust.threshold() {
             return Err(DocumentError::TooFewSignatures { epoch, signed, needed: trust.threshold() });
         }

@@ -39,6 +39,8 @@ pub enum Context {
     Family,
     /// An authority's vote, and that another one has seen it in time.
     Vote,
+    /// That an authority has made this document of the votes, or follows who has.
+    Prepare,
     /// The document of an epoch.
     Document,
     /// That a mailbox is to be opened.
@@ -53,7 +55,8 @@ impl Context {
             Context::Descriptor => b"anabranch onion descriptor 1",
             Context::Family => b"anabranch onion family 1",
             Context::Vote => b"anabranch onion vote 1",
-            Context::Document => b"anabranch onion document 1",
+            Context::Prepare => b"anabranch onion prepared document 1",
+            Context::Document => b"anabranch onion document 2",
             Context::Mailbox => b"anabranch onion mailbox 1",
             Context::Hidden => b"anabranch onion hidden receiver 1",
         }

@@ -62,8 +62,8 @@ pub fn merge(
     let mut seen: BTreeMap<(PublicKey, [u8; 32]), Vouched<'_>> = BTreeMap::new();
     for vote in votes.iter().filter(|vote| vote.ballot.epoch == epoch) {
         if let Some(proof) = &vote.previous {
-            let of = Some((proof.epoch, proof.hash));
-            if proof.epoch < epoch && of > previous && proof.holds(trust) {
+            let of = Some((proof.ballot.epoch, proof.hash));
+            if proof.ballot.epoch < epoch && of > previous && proof.holds(trust) {
                 previous = of;
             }
         }
@@ -138,10 +138,11 @@ fn low_median(mut values: Vec<u64>) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::ballot::Ballot;
     use super::super::descriptor::Family;
     use super::super::keys::SecretKey;
     use super::super::testing::{authorities, descriptor, document, key, sign};
-    use super::super::vote::{Ballot, Proof, Seen};
+    use super::super::vote::{Proof, Seen};
     use super::*;
 
     const VALIDITY: Validity = Validity { from: UnixTime(30 * DAY), until: UnixTime(30 * DAY + 3600) };
@@ -154,7 +155,7 @@ mod tests {
         };
         let mut relays: Vec<Seen> = relays.iter().map(seen).collect();
         relays.sort();
-        Vote { author: author.public(), ballot: Ballot::first(1), previous: None, relays }
+        Vote { author: author.public(), ballot: Ballot::first(1), previous: None, lock: None, relays }
     }
 
     fn merged(votes: &[Vote], trust: &Trust) -> Document {
@@ -235,7 +236,7 @@ mod tests {
         let (keys, trust) = authorities(3, 2);
         let proof = |document: &Document, signers: &[SecretKey]| {
             let signed = sign(document, signers);
-            Some(Proof { epoch: document.epoch, hash: document.hash(), signatures: signed.signatures().to_vec() })
+            Some(Proof { ballot: signed.ballot(), hash: document.hash(), signatures: signed.signatures().to_vec() })
         };
         let (old, lie) = (document(0, 3), document(0, 4));
         let honest = Vote { previous: proof(&old, &keys[..2]), ..vote(&keys[0], &[]) };

@@ -7,17 +7,19 @@ use anabranch_proto::machine::Wire;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::ballot::Ballot;
 use super::descriptor::SignedDescriptor;
-use super::document::SignedDocument;
+use super::document::{MOST_DOCUMENT, SignedDocument};
 use super::hash::DocumentHash;
-use super::keys::{PublicKey, Signature};
+use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::vote::EndorsedVote;
 
 /// Bytes of a message from a relay or a user; a driver takes longer ones from authorities alone.
 pub const MOST_FROM_STRANGERS: usize = 8192;
 
-/// Bytes of any message: a vote that lists all relays a document can have, each with a long descriptor.
-pub const MOST_MESSAGE: usize = 48 << 20;
+/// Bytes of any message: a vote that lists all relays a document can have, each with a long descriptor, and the document
+/// that its author is locked on.
+pub const MOST_MESSAGE: usize = (48 << 20) + MOST_DOCUMENT;
 
 /// Why an authority does not take a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
@@ -42,6 +44,32 @@ pub enum Refusal {
     Full,
 }
 
+/// What an authority says of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statement {
+    /// In which ballot.
+    pub ballot: Ballot,
+    /// Of which document.
+    pub hash: DocumentHash,
+    /// Who says so.
+    pub signer: PublicKey,
+    /// Its signature.
+    pub signature: Signature,
+}
+
+impl Statement {
+    /// What `key` says in `ballot` of the document with this hash.
+    pub fn new(context: Context, ballot: Ballot, hash: DocumentHash, key: &SecretKey) -> Statement {
+        let signature = key.sign(context, &ballot.signed_bytes(&hash));
+        Statement { ballot, hash, signer: key.public(), signature }
+    }
+
+    /// Whether its signer has said that.
+    pub fn is_signed(&self, context: Context) -> bool {
+        self.signer.verifies(context, &self.ballot.signed_bytes(&self.hash), &self.signature)
+    }
+}
+
 /// A message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -63,17 +91,10 @@ pub enum Message {
     Refused(Refusal),
     /// What an authority has seen.
     Vote(Box<EndorsedVote>),
-    /// That an authority has made the same document.
-    Signed {
-        /// For which epoch.
-        epoch: u64,
-        /// Which document.
-        hash: DocumentHash,
-        /// Who signs.
-        signer: PublicKey,
-        /// Its signature.
-        signature: Signature,
-    },
+    /// That an authority has signed a document which enough have prepared.
+    Signed(Statement),
+    /// That an authority has made a document of the votes, or follows who has.
+    Prepared(Statement),
 }
 
 /// The bytes are no message.

@@ -1,11 +1,12 @@
 //! Relays, documents and authorities for tests.
 
+use super::ballot::Ballot;
 use super::clock::UnixTime;
 use super::descriptor::{Descriptor, EpochKey, ExitPolicy};
 use super::document::{Document, Member, SignedDocument};
 use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey};
-use super::trust::{Trust, signed_bytes};
+use super::trust::Trust;
 
 /// The key pair of relay `number`.
 pub fn key(number: u16) -> SecretKey {
@@ -59,7 +60,7 @@ pub fn authorities(count: u16, threshold: usize) -> (Vec<SecretKey>, Trust) {
 
 /// The document, signed by `keys`.
 pub fn sign(document: &Document, keys: &[SecretKey]) -> SignedDocument {
-    let message = signed_bytes(document.epoch, &document.hash());
+    let message = Ballot::first(document.epoch).signed_bytes(&document.hash());
     let signatures = keys.iter().map(|key| (key.public(), key.sign(Context::Document, &message)));
-    SignedDocument::new(document.clone(), signatures.collect())
+    SignedDocument::new(document.clone(), 0, signatures.collect())
 }

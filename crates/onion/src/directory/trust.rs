@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
+use super::ballot::Ballot;
 use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, Signature};
 
@@ -81,24 +82,25 @@ impl Trust {
         self.authorities.binary_search(key).is_ok()
     }
 
-    /// How many of the authorities have signed the document of `epoch` with this hash. What others
-    /// have signed, and what one has signed twice, counts for nothing.
-    pub fn count(&self, epoch: u64, hash: &DocumentHash, signatures: &[(PublicKey, Signature)]) -> usize {
-        let message = signed_bytes(epoch, hash);
+    /// How many of the authorities have signed this of the document with this hash in `ballot`. What
+    /// others have signed, and what one has signed twice, counts for nothing.
+    pub fn count(
+        &self,
+        context: Context,
+        ballot: Ballot,
+        hash: &DocumentHash,
+        signatures: &[(PublicKey, Signature)],
+    ) -> usize {
+        let message = ballot.signed_bytes(hash);
         let mut good = BTreeSet::new();
         // More than there are authorities are not looked at: each costs a multiplication on the curve.
         for (key, signature) in signatures.iter().take(MOST_AUTHORITIES) {
-            if self.includes(key) && !good.contains(key) && key.verifies(Context::Document, &message, signature) {
+            if self.includes(key) && !good.contains(key) && key.verifies(context, &message, signature) {
                 good.insert(*key);
             }
         }
         good.len()
     }
-}
-
-/// What an authority signs of a document.
-pub fn signed_bytes(epoch: u64, hash: &DocumentHash) -> Vec<u8> {
-    [&epoch.to_le_bytes()[..], &hash.0].concat()
 }
 
 #[cfg(test)]
@@ -124,16 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_counts_once_and_only_for_its_epoch_and_hash() {
+    fn a_signature_counts_once_and_only_for_its_purpose_ballot_and_hash() {
         let keys = keys(3);
         let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
         let trust = Trust::new(&public[..2], 2).unwrap();
-        let hash = DocumentHash([5; 32]);
-        let sign = |key: &SecretKey| (key.public(), key.sign(Context::Document, &signed_bytes(7, &hash)));
+        let (ballot, hash) = (Ballot { epoch: 7, number: 1 }, DocumentHash([5; 32]));
+        let sign = |key: &SecretKey| (key.public(), key.sign(Context::Document, &ballot.signed_bytes(&hash)));
         let signatures = [sign(&keys[0]), sign(&keys[0]), sign(&keys[2])];
-        assert_eq!(trust.count(7, &hash, &signatures), 1);
-        assert_eq!(trust.count(8, &hash, &signatures), 0);
-        assert_eq!(trust.count(7, &DocumentHash([6; 32]), &signatures), 0);
-        assert_eq!(trust.count(7, &hash, &[sign(&keys[0]), sign(&keys[1])]), 2);
+        let count = |ballot, hash, signatures: &[_]| trust.count(Context::Document, ballot, &hash, signatures);
+        assert_eq!(count(ballot, hash, &signatures), 1);
+        assert_eq!(count(Ballot { epoch: 8, ..ballot }, hash, &signatures), 0);
+        assert_eq!(count(Ballot { number: 2, ..ballot }, hash, &signatures), 0);
+        assert_eq!(count(ballot, DocumentHash([6; 32]), &signatures), 0);
+        assert_eq!(trust.count(Context::Prepare, ballot, &hash, &signatures), 0);
+        assert_eq!(count(ballot, hash, &[sign(&keys[0]), sign(&keys[1])]), 2);
     }
 }

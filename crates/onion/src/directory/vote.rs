@@ -10,28 +10,14 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::ballot::Ballot;
 use super::clock::UnixTime;
 use super::descriptor::SignedDescriptor;
 use super::document::MOST_RELAYS;
 use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
+use super::lock::Lock;
 use super::trust::{MOST_AUTHORITIES, Trust};
-
-/// One agreement on votes. An epoch has further ones for as long as none has led to its document.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Ballot {
-    /// The epoch that the document is for.
-    pub epoch: u64,
-    /// 0 is the one before the epoch begins.
-    pub number: u32,
-}
-
-impl Ballot {
-    /// The first of `epoch`.
-    pub fn first(epoch: u64) -> Ballot {
-        Ballot { epoch, number: 0 }
-    }
-}
 
 /// A relay that an authority vouches for: its address was proved to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -45,8 +31,8 @@ pub struct Seen {
 /// A document that was signed by enough authorities, without the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Whose it was.
-    pub epoch: u64,
+    /// By which ballot it came.
+    pub ballot: Ballot,
     /// Which.
     pub hash: DocumentHash,
     /// Who signed.
@@ -56,7 +42,7 @@ pub struct Proof {
 impl Proof {
     /// Whether enough have signed.
     pub fn holds(&self, trust: &Trust) -> bool {
-        trust.count(self.epoch, &self.hash, &self.signatures) >= trust.threshold()
+        trust.count(Context::Document, self.ballot, &self.hash, &self.signatures) >= trust.threshold()
     }
 }
 
@@ -69,6 +55,8 @@ pub struct Vote {
     pub ballot: Ballot,
     /// The newest document before it that the author knows, if there was one.
     pub previous: Option<Proof>,
+    /// What the author is locked on in this epoch, by an earlier ballot.
+    pub lock: Option<Box<Lock>>,
     /// The relays, by identity.
     pub relays: Vec<Seen>,
 }
@@ -141,7 +129,9 @@ impl EndorsedVote {
             return Err(VoteError::Late { round, endorsements: count });
         }
         let by_identity = |a: &Seen, b: &Seen| a.relay.descriptor.identity < b.relay.descriptor.identity;
-        if vote.relays.len() > MOST_RELAYS || !vote.relays.is_sorted_by(by_identity) {
+        let is_bounded =
+            vote.relays.len() <= MOST_RELAYS && vote.lock.as_ref().is_none_or(|lock| lock.is_within_bounds());
+        if !is_bounded || !vote.relays.is_sorted_by(by_identity) {
             return Err(VoteError::OutOfBounds);
         }
         if !endorsements.iter().any(|(key, _)| *key == vote.author) {
@@ -166,7 +156,8 @@ mod tests {
     #[test]
     fn a_vote_needs_as_many_endorsements_as_rounds_have_passed() {
         let (keys, trust) = authorities(4, 3);
-        let vote = Vote { author: keys[0].public(), ballot: Ballot::first(1), previous: None, relays: Vec::new() };
+        let vote =
+            Vote { author: keys[0].public(), ballot: Ballot::first(1), previous: None, lock: None, relays: Vec::new() };
         let mut endorsed = EndorsedVote::new(vote.clone(), &keys[0]);
         assert_eq!(endorsed.check(&trust, 1), Ok(()));
         assert_eq!(endorsed.check(&trust, 2), Err(VoteError::Late { round: 2, endorsements: 1 }));

@@ -4,11 +4,12 @@
 mod checks;
 
 use crate::short_run::Target;
-use anabranch_onion::directory::trust::signed_bytes;
-use anabranch_onion::directory::vote::{Ballot, EndorsedVote, Seen, Vote};
+use anabranch_onion::directory::lock::Lock;
+use anabranch_onion::directory::message::Statement;
+use anabranch_onion::directory::vote::{EndorsedVote, Seen, Vote};
 use anabranch_onion::directory::{
-    Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message, Protocol,
-    SecretKey, SignedDescriptor, SignedDocument, UnixTime,
+    Ballot, Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message,
+    Protocol, SecretKey, SignedDescriptor, SignedDocument, UnixTime,
 };
 use anabranch_proto::machine::Wire;
 
@@ -44,8 +45,8 @@ fn document() -> SignedDocument {
     members.sort_by_key(|member| member.descriptor.identity);
     let (valid_from, valid_until) = (UnixTime(1_100), UnixTime(1_400));
     let document = Document { epoch: 11, valid_from, valid_until, previous: DocumentHash::default(), members };
-    let signature = key.sign(Context::Document, &signed_bytes(11, &document.hash()));
-    SignedDocument::new(document, vec![(key.public(), signature)])
+    let signature = key.sign(Context::Document, &Ballot::first(11).signed_bytes(&document.hash()));
+    SignedDocument::new(document, 0, vec![(key.public(), signature)])
 }
 
 fn corpus() -> Vec<(String, Vec<u8>)> {
@@ -57,11 +58,14 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
     };
     let mut relays: Vec<Seen> = (1..3).map(|n| Seen { relay: relay(n), since: UnixTime(900) }).collect();
     relays.sort();
-    let vote =
-        EndorsedVote::new(Vote { author: key.public(), ballot: Ballot::first(11), previous: None, relays }, &key);
-    let hash =
-        document().verify(&anabranch_onion::directory::Trust::new(&[key.public()], 1).expect("one")).expect("good").1;
-    let signature = key.sign(Context::Document, &signed_bytes(11, &hash));
+    let trust = anabranch_onion::directory::Trust::new(&[key.public()], 1).expect("one");
+    let (document_of_11, hash) = document().verify(&trust).expect("good");
+    let statement = |context| Statement::new(context, Ballot::first(11), hash, &key);
+    let prepared = statement(Context::Prepare);
+    let lock = Lock { number: 0, document: document_of_11, prepared: vec![(prepared.signer, prepared.signature)] };
+    let vote = Vote { author: key.public(), ballot: Ballot::first(11), previous: None, lock: None, relays };
+    let later = Vote { ballot: Ballot { epoch: 11, number: 1 }, lock: Some(Box::new(lock)), ..vote.clone() };
+    let [vote, later] = [vote, later].map(|vote| EndorsedVote::new(vote, &key));
     vec![
         ("descriptor".to_owned(), relay(1).encode()),
         ("document".to_owned(), document().encode()),
@@ -69,6 +73,8 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
         message("document-message", &Message::Document(document())),
         message("upload", &Message::Upload(Box::new(relay(1)))),
         message("vote", &Message::Vote(Box::new(vote))),
-        message("signed", &Message::Signed { epoch: 11, hash, signer: key.public(), signature }),
+        message("vote-with-lock", &Message::Vote(Box::new(later))),
+        message("prepared", &Message::Prepared(prepared)),
+        message("signed", &Message::Signed(statement(Context::Document))),
     ]
 }

@@ -206,7 +206,7 @@ fn an_exit_flooded_with_openings_and_descriptors_carries_a_download() {
 #[test]
 fn a_flooded_authority_goes_on_making_lists() {
     let overlay = Overlay::start(80, 6, Some(6), |_| Some(b"a page".to_vec()));
-    let target = overlay.authorities[0];
+    let target = overlay.authorities[0].address;
     let (mut random, mut held) = (7, Vec::new());
     let flood = move || {
         if let Ok(mut stream) = TcpStream::connect_timeout(&target, Duration::from_millis(200)) {

@@ -4,6 +4,7 @@ mod datagrams;
 mod demo;
 mod families;
 mod floods;
+mod held_up;
 mod hidden;
 mod killed;
 mod programs;
@@ -114,16 +115,21 @@ struct RelayProcess {
     identity: PublicKey,
 }
 
+/// An authority, and where it is.
+struct AuthorityProcess {
+    process: Process,
+    address: SocketAddr,
+}
+
 /// Authorities, relays, one of them an exit to a site, and a proxy.
 struct Overlay {
     folder: tempfile::TempDir,
     network: PathBuf,
-    authorities: Vec<SocketAddr>,
+    authorities: Vec<AuthorityProcess>,
     relays: Vec<RelayProcess>,
     proxy: Process,
     socks: String,
     site: SocketAddr,
-    _authorities: Vec<Process>,
 }
 
 /// What a process is.
@@ -162,24 +168,8 @@ impl Overlay {
         let state = |name: &str| folder.path().join(name).display().to_string();
         // A busy machine holds up an authority for a second. In short rounds a vote may then fail, and there is another.
         let (epoch_s, round_s) = epoch_s.map_or_else(|| (epoch(), 3.0), |epoch_s| (epoch_s, 0.5));
-        let mut file = format!("threshold = 2\nepoch_s = {epoch_s}\nround_s = {round_s}\n");
-        let mut authorities = Vec::new();
-        for number in 0..3 {
-            let address =
-                TcpListener::bind((host(hosts + number), 0)).and_then(|at| at.local_addr()).expect("loopback");
-            let key =
-                Command::new(BINARY).args(["onion", "authority", "--state", &state(&format!("a{number}"))]).output();
-            let key = String::from_utf8(key.expect("it runs").stdout).expect("a key").trim().to_owned();
-            file.push_str(&format!("\n[[authority]]\nkey = \"{key}\"\naddress = \"{address}\"\n"));
-            authorities.push(address);
-        }
-        let network = folder.path().join("network.toml");
-        fs::write(&network, file).expect("a file");
+        let (network, authorities) = start_authorities(folder.path(), hosts, epoch_s, round_s);
         let shown = network.display().to_string();
-        let started = (0..3).map(|number| {
-            Process::start(&["onion", "authority", "--network", &shown, "--state", &state(&format!("a{number}"))])
-        });
-        let running = started.collect();
         let relay = |number: u8| {
             let address =
                 UdpSocket::bind((host(hosts + 3 + number), 0)).and_then(|at| at.local_addr()).expect("loopback");
@@ -200,7 +190,7 @@ impl Overlay {
         let socks = proxy.line_where(|line| line.contains("SOCKS5 at "));
         let socks = socks.rsplit(' ').next().expect("an address").to_owned();
         proxy.line_where(|line| line.contains(&format!("{relays} relays")));
-        Overlay { network, authorities, relays: all, proxy, socks, site, _authorities: running, folder }
+        Overlay { network, authorities, relays: all, proxy, socks, site, folder }
     }
 
     /// The relays that are the proxy's guards.
@@ -222,6 +212,34 @@ impl Overlay {
             thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// Three authorities in networks from `hosts` on, and the file that says so.
+fn start_authorities(folder: &Path, hosts: u8, epoch_s: u64, round_s: f64) -> (PathBuf, Vec<AuthorityProcess>) {
+    let mut file = format!("threshold = 2\nepoch_s = {epoch_s}\nround_s = {round_s}\n");
+    let mut addresses = Vec::new();
+    for number in 0..3 {
+        let address = TcpListener::bind((host(hosts + number), 0)).and_then(|at| at.local_addr()).expect("loopback");
+        let state = authority_folder(folder, number).display().to_string();
+        let key = Command::new(BINARY).args(["onion", "authority", "--state", &state]).output();
+        let key = String::from_utf8(key.expect("it runs").stdout).expect("a key").trim().to_owned();
+        file.push_str(&format!("\n[[authority]]\nkey = \"{key}\"\naddress = \"{address}\"\n"));
+        addresses.push(address);
+    }
+    let network = folder.join("network.toml");
+    fs::write(&network, file).expect("a file");
+    let start = |(number, address)| AuthorityProcess { process: start_authority(folder, &network, number), address };
+    let started = (0..).zip(addresses).map(start).collect();
+    (network, started)
+}
+
+fn authority_folder(folder: &Path, number: u8) -> PathBuf {
+    folder.join(format!("a{number}"))
+}
+
+fn start_authority(folder: &Path, network: &Path, number: u8) -> Process {
+    let (network, state) = (network.display().to_string(), authority_folder(folder, number).display().to_string());
+    Process::start(&["onion", "authority", "--network", &network, "--state", &state])
 }
 
 fn host(network: u8) -> std::net::IpAddr {

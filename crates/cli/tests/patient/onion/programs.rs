@@ -91,8 +91,9 @@ fn chromium_shows_a_page_through_the_proxy() {
 fn p14_no_address_and_no_target_is_printed() {
     let overlay = Overlay::start(210, 6, None, |path| (path == "/secret-page").then(|| pattern(200_000)));
     overlay.fetch("/secret-page", |_| {});
-    let Overlay { proxy, relays, _authorities: authorities, socks, site, .. } = overlay;
-    let all = || relays.iter().map(|relay| &relay.process).chain([&proxy]).chain(&authorities);
+    let Overlay { proxy, relays, authorities, socks, site, .. } = overlay;
+    let authorities = || authorities.iter().map(|authority| &authority.process);
+    let all = || relays.iter().map(|relay| &relay.process).chain([&proxy]).chain(authorities());
     // At its start each says where it listens, and what it allows.
     let before: Vec<usize> = all().map(|process| process.lines().len()).collect();
     let fetched = fetch(&socks, site, "/secret-page", &mut |_| {}).expect("it is there");

@@ -1,5 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use proptest::prelude::*;
+
 use super::super::testing::{authorities, descriptor, key};
 use super::super::vote::Seen;
 use super::super::{Descriptor, EpochKey};
@@ -34,13 +36,19 @@ impl Out<Authority> for Outbox {
     }
 }
 
-/// Authorities whose messages take 100 ms; who is silent sends nothing and gets nothing, and who is held up does
-/// nothing until it goes on, and then finds what has come meanwhile.
+/// Authorities whose messages take 100 ms; who is silent sends nothing and gets nothing, who is held up does nothing
+/// until it goes on, and then finds what has come meanwhile, and what is sent over a link that is cut is lost.
 struct Group {
     keys: Vec<SecretKey>,
+    threshold: usize,
     machines: Vec<Authority>,
+    /// What each had written down when it was last told to.
+    kept: Vec<AuthorityState>,
     silent: BTreeSet<usize>,
     held_up: BTreeSet<usize>,
+    cut: BTreeSet<(usize, usize)>,
+    /// Who has ever signed what, whether it reached anybody or not.
+    signed: BTreeMap<(Ballot, DocumentHash), BTreeSet<PublicKey>>,
     now: Time,
     under_way: Vec<(Time, SocketAddr, SocketAddr, Message)>,
     events: BTreeMap<usize, Vec<AuthorityEvent>>,
@@ -73,9 +81,13 @@ impl Group {
         let machines = (0..count).map(machine).collect();
         Group {
             keys,
+            threshold,
             machines,
+            kept: vec![AuthorityState::default(); count],
             silent: BTreeSet::new(),
             held_up: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            signed: BTreeMap::new(),
             now: Time::ZERO,
             under_way: Vec::new(),
             events: BTreeMap::new(),
@@ -89,13 +101,37 @@ impl Group {
     }
 
     fn take(&mut self, index: usize, out: Outbox) -> Vec<(SocketAddr, Message)> {
+        if out.events.contains(&AuthorityEvent::Keep) {
+            self.kept[index] = self.machines[index].state();
+        }
         self.events.entry(index).or_default().extend(out.events);
-        if !self.silent.contains(&index) {
-            for (to, message) in &out.sent {
+        for (to, message) in &out.sent {
+            if let Message::Signed(Statement { ballot, hash, signer, .. }) = message {
+                self.signed.entry((*ballot, *hash)).or_default().insert(*signer);
+            }
+            let is_cut = self.cut.iter().any(|(from, other)| *from == index && address(*other) == *to);
+            if !is_cut && !self.silent.contains(&index) {
                 self.under_way.push((self.now + DELAY, address(index), *to, message.clone()));
             }
         }
         out.sent
+    }
+
+    /// Kills it and starts it anew with what it has written down.
+    fn restart(&mut self, index: usize) {
+        let (count, state) = (self.machines.len(), self.kept[index].clone());
+        let state = postcard::from_bytes(&postcard::to_allocvec(&state).unwrap()).unwrap();
+        let key = secret(index, count, self.threshold);
+        self.machines[index] =
+            Authority::new(config(&self.keys, self.threshold), key, clock(), self.now, state).unwrap();
+        self.under_way.retain(|(_, _, to, _)| *to != address(index));
+    }
+
+    /// Documents of `epoch` for which there are enough signatures in the world.
+    fn valid(&self, epoch: u64) -> BTreeSet<DocumentHash> {
+        let of_epoch =
+            self.signed.iter().filter(|((of, _), signers)| of.epoch == epoch && signers.len() >= self.threshold);
+        of_epoch.map(|((_, hash), _)| *hash).collect()
     }
 
     fn run_until(&mut self, seconds: f64) {
@@ -104,7 +140,7 @@ impl Group {
             let goes_on = |index: &usize| !self.held_up.contains(index);
             let timers =
                 (0..self.machines.len()).filter(goes_on).map(|index| (index, self.machines[index].timer(self.now)));
-            let timer = timers.min_by_key(|(_, timer)| *timer).unwrap();
+            let timer = timers.min_by_key(|(_, timer)| *timer).unwrap_or((usize::MAX, Time::MAX));
             self.under_way.sort_by_key(|(at, ..)| *at);
             let reaches = |to: &SocketAddr| self.held_up.iter().all(|&index| address(index) != *to);
             let first = self.under_way.iter().position(|(_, _, to, _)| reaches(to));
@@ -209,14 +245,14 @@ fn who_votes_twice_is_found_and_not_counted() {
     group.silent = [3].into();
     group.upload(1, &[0, 1, 2]);
     group.upload(2, &[0, 1]);
-    let vote_starts = 50.0 - 3.0 * 2.0;
+    let vote_starts = 50.0 - 4.0 * 2.0;
     group.run_until(vote_starts + 0.05);
     let liar = group.keys[3].public();
     let vote = |relays: &[u16]| {
         let mut relays: Vec<Seen> =
             relays.iter().map(|&n| Seen { relay: of_epochs(n).sign(&key(n)).unwrap(), since: UnixTime(0) }).collect();
         relays.sort();
-        let vote = Vote { author: liar, ballot: Ballot::first(11), previous: None, relays };
+        let vote = Vote { author: liar, ballot: Ballot::first(11), previous: None, lock: None, relays };
         Message::Vote(Box::new(EndorsedVote::new(vote, &group.keys[3])))
     };
     // With the liar's, relay 2 would have three votes at some and two at others.
@@ -240,9 +276,9 @@ fn a_vote_in_the_last_round_must_have_been_seen_by_an_honest_one() {
     group.upload(1, &[0, 1, 2]);
     group.upload(2, &[0, 1]);
     // Two rounds of 2 s; in the second a vote with one endorsement comes too late.
-    group.run_until(50.0 - 3.0 * 2.0 + 2.5);
+    group.run_until(50.0 - 4.0 * 2.0 + 2.5);
     let relays = vec![Seen { relay: of_epochs(2).sign(&key(2)).unwrap(), since: UnixTime(0) }];
-    let vote = Vote { author: group.keys[3].public(), ballot: Ballot::first(11), previous: None, relays };
+    let vote = Vote { author: group.keys[3].public(), ballot: Ballot::first(11), previous: None, lock: None, relays };
     let late = Message::Vote(Box::new(EndorsedVote::new(vote, &group.keys[3])));
     let sent = group.deliver(0, address(3), late);
     assert!(sent.is_empty() && group.machines[0].refused_votes() == 1);
@@ -262,46 +298,99 @@ fn a_relay_is_listed_at_the_address_that_its_session_proves() {
     assert_eq!(group.deliver(0, from, Message::Upload(Box::new(signed))), [(from, Message::Taken)]);
 }
 
-#[test]
-fn an_authority_signs_once_an_epoch_also_after_a_restart() {
+/// Of three authorities the first has counted all votes and has signed, and then hears nothing more, nor is heard.
+fn signed_alone() -> Group {
     let mut group = Group::new(3, 2);
     group.upload(1, &[0, 1, 2]);
-    // It counts all votes, signs, and hears no other signature.
-    group.run_until(50.0 - 2.01);
-    group.silent = [0].into();
-    group.run_until(50.0 - 1.0);
-    assert!(group.machines[0].merged.is_some() && group.machines[0].document().is_none());
-    let state = group.machines[0].state();
-    let bytes = postcard::to_allocvec(&state).unwrap();
-    let state: AuthorityState = postcard::from_bytes(&bytes).unwrap();
-    let mut again =
-        Authority::new(config(&group.keys, 2), secret(0, 3, 2), clock(), Time::from_secs_f64(30.0), state).unwrap();
-    let next = again.timer(Time::from_secs_f64(30.0));
+    group.run_until(50.0 - 4.0 + 0.05);
+    // Who it was that has prepared the same it hears, and they do not.
+    group.cut = (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).collect();
+    group.under_way.retain(|(.., to, message)| *to == address(0) && matches!(message, Message::Prepared(_)));
+    group.run_until(50.0 - 2.0);
+    let own = group.keys[0].public();
+    assert_eq!(group.signed.values().collect::<Vec<_>>(), [&BTreeSet::from([own])]);
+    assert!(group.machines.iter().all(|machine| machine.document().is_none()));
+    group
+}
+
+#[test]
+fn an_authority_is_locked_on_what_it_has_signed_also_after_a_restart() {
+    let mut group = signed_alone();
+    let (_, locked) = *group.signed.keys().next().unwrap();
+    group.restart(0);
+    let next = group.machines[0].timer(group.now);
     assert_eq!(next, Time::from_secs_f64(50.0), "it has voted in the first ballot");
-    let mut out = Outbox::default();
-    again.on_timer(next, &mut out);
-    let second = Ballot { epoch: 11, number: 1 };
-    assert!(out.sent.iter().all(|(_, message)| matches!(message, Message::Vote(vote) if vote.vote.ballot == second)));
-    assert_eq!((out.sent.len(), again.known()), (2, 1));
-    let others = EndorsedVote::new(
-        Vote { relays: again.known.seen(11, UnixTime(1100), 100), ..vote_without_relays(&group.keys[1], second) },
-        &group.keys[1],
-    );
-    again.on_message(next, Arrival::new(address(1)), &mut Message::Vote(Box::new(others)), &mut out);
-    out.sent.clear();
-    again.on_timer(again.timer(next), &mut out);
-    assert_eq!(again.counted, 2, "a relay has enough votes");
-    assert_eq!(out.sent, [], "and it signs nothing more for the epoch");
+    // All hear of another relay, and vote again.
+    group.upload(2, &[0, 1, 2]);
+    group.cut.clear();
+    group.run_until(58.0);
+    let hashes = group.hashes(11);
+    assert!(hashes.len() == 3 && hashes.values().all(|hash| *hash == locked), "{hashes:?} and not {locked}");
+    assert_eq!(group.relays(0), 1);
+}
+
+/// Who is locked and came too late to vote finds its lock not among the votes: it prepares nothing else.
+#[test]
+fn who_is_locked_prepares_nothing_else_without_a_newer_lock() {
+    for is_locked in [true, false] {
+        let mut group = signed_alone();
+        if !is_locked {
+            group.kept[0].lock = None;
+        }
+        group.restart(0);
+        group.upload(2, &[0, 1, 2]);
+        group.cut.clear();
+        // Votes of the others come, and it begins when the first round is over.
+        group.held_up = [0].into();
+        group.run_until(52.1);
+        group.held_up.clear();
+        group.run_until(54.05);
+        let own = group.keys[0].public();
+        assert_eq!(group.machines[0].counted, 2);
+        assert_eq!(group.machines[0].prepared.contains_key(&own), !is_locked);
+        group.run_until(66.0);
+        assert!(group.valid(11).len() == 1 && all_equal(&group.hashes(11)));
+    }
+}
+
+/// A liar shows a lock of its own making, on a document without the relays that all have seen.
+#[test]
+fn a_lock_that_only_liars_have_prepared_decides_nothing() {
+    let mut group = Group::new(3, 2);
+    group.silent = [2].into();
+    // No relay is there in the first ballot.
+    group.run_until(49.0);
+    for relay in 0..5 {
+        group.upload(relay, &[0, 1]);
+    }
+    group.run_until(50.05);
+    let first = Ballot::first(11);
+    let liar = &group.keys[2];
+    let relays = vec![Seen { relay: of_epochs(9).sign(&key(9)).unwrap(), since: UnixTime(0) }];
+    let lone = Vote { relays, ..vote_without_relays(liar, first) };
+    let validity = Validity { from: UnixTime(1100), until: UnixTime(1400) };
+    let trust = Trust::new(&[liar.public()], 1).unwrap();
+    let document = merge(&[&lone], &trust, 11, validity, |_| false);
+    let statement = Statement::new(Context::Prepare, first, document.hash(), liar);
+    let prepared = vec![(liar.public(), statement.signature); 2];
+    let lock = Some(Box::new(Lock { number: 0, document, prepared }));
+    let vote = Vote { lock, ..vote_without_relays(liar, Ballot { epoch: 11, number: 1 }) };
+    let message = Message::Vote(Box::new(EndorsedVote::new(vote, liar)));
+    let passed_on = group.deliver(0, address(2), message);
+    assert_eq!((passed_on.len(), group.machines[0].refused_votes()), (2, 0), "the vote counts");
+    group.run_until(58.0);
+    assert_eq!(group.machines[0].counted, 3);
+    assert_eq!((group.hashes(11).len(), group.relays(0), group.relays(1)), (2, 5, 5));
 }
 
 fn vote_without_relays(author: &SecretKey, ballot: Ballot) -> Vote {
-    Vote { author: author.public(), ballot, previous: None, relays: Vec::new() }
+    Vote { author: author.public(), ballot, previous: None, lock: None, relays: Vec::new() }
 }
 
 /// Two of three were held up over the whole ballot: the list is there with the next.
 #[test]
 fn authorities_vote_again_until_there_is_a_list() {
-    for (until, ballot) in [(45.5, 0), (47.0, 1), (49.5, 1), (51.5, 1), (53.0, 2), (55.5, 2), (70.0, 5)] {
+    for (until, ballot) in [(43.5, 0), (45.0, 1), (49.5, 1), (51.5, 1), (53.0, 2), (57.5, 2), (70.0, 4)] {
         let mut group = Group::new(3, 2);
         for relay in 0..5 {
             group.upload(relay, &[0, 1, 2]);
@@ -309,8 +398,8 @@ fn authorities_vote_again_until_there_is_a_list() {
         group.held_up = [0, 1].into();
         group.run_until(until);
         group.held_up.clear();
-        let listed_by = 50.0 + 6.0 * f64::from(ballot);
-        group.run_until(listed_by - 2.1);
+        let listed_by = 50.0 + 8.0 * f64::from(ballot);
+        group.run_until(listed_by - 4.1);
         assert_eq!(group.hashes(11).len(), 0, "held up until {until}");
         group.run_until(listed_by);
         let hashes = group.hashes(11);
@@ -331,10 +420,62 @@ fn relays_that_come_within_an_epoch_are_listed_in_it() {
     group.run_until(70.0);
     assert!(group.machines.iter().all(|machine| machine.document().is_none()));
     group.upload(1, &[0, 1, 2]);
-    group.run_until(80.1);
+    group.run_until(82.1);
     let hashes = group.hashes(11);
     assert!(hashes.len() == 3 && all_equal(&hashes), "{hashes:?}");
     assert_eq!(group.relays(0), 1);
+}
+
+/// A while of trouble: how long, in tenths of a second; who is held up; which links are cut; who is killed and starts anew;
+/// and who hears of another relay.
+type Trouble = (u64, u32, u32, Option<usize>, u32);
+
+fn trouble() -> impl Strategy<Value = Vec<Trouble>> {
+    // Half of all authorities stand still at a time, and half of all links are cut, or less.
+    let while_of = (1u64..45, any::<u32>(), any::<u32>(), prop::option::weighted(0.2, 0usize..5), any::<u32>());
+    prop::collection::vec(while_of, 8..16)
+}
+
+fn members(bits: u32, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).filter(move |index| bits >> index & 1 == 1)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whoever stands still, is cut off or starts anew, and whatever each has heard by then: there are never two
+    /// documents of an epoch, and once all is well again there is one, whoever has signed what before.
+    #[test]
+    fn no_trouble_gives_two_documents_of_an_epoch_and_none_outlasts_it(
+        (count, threshold) in prop::sample::select(vec![(3, 2), (4, 3), (5, 3), (5, 4)]),
+        troubles in trouble(),
+    ) {
+        let mut group = Group::new(count, threshold);
+        let mut now = 38.0;
+        group.run_until(now);
+        for (relay, (tenths, held_up, cut, restarted, told)) in troubles.into_iter().enumerate() {
+            group.held_up = members(held_up & held_up >> 8, count).collect();
+            let links = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+            group.cut = links.filter(|(from, to)| cut.rotate_left((5 * from + to) as u32) & 1 == 1).collect();
+            if let Some(index) = restarted.filter(|index| *index < count) {
+                group.restart(index);
+            }
+            group.upload(relay as u16, &members(told, count).collect::<Vec<_>>());
+            now += tenths as f64 / 10.0;
+            group.run_until(now);
+            prop_assert!(group.valid(11).len() <= 1, "{:?}", group.signed);
+        }
+        group.held_up.clear();
+        group.cut.clear();
+        group.upload(99, &(0..count).collect::<Vec<_>>());
+        // A ballot that may have begun in trouble, another one, and what each then asks the others for.
+        group.run_until(now + 30.0);
+        prop_assert!(now + 30.0 < 140.0, "it is still the same epoch");
+        let of_epoch = |machine: &Authority| machine.document().is_some_and(|signed| signed.epoch() == 11);
+        prop_assert!(group.machines.iter().all(of_epoch), "{:?}", group.signed);
+        let hashes = group.hashes(11);
+        prop_assert!(all_equal(&hashes) && group.valid(11).len() == 1, "{:?} {:?}", hashes, group.signed);
+    }
 }
 
 /// No ballot of an epoch runs into the first of the next.
@@ -350,9 +491,9 @@ fn every_ballot_ends_before_the_next_begins() {
             _ => None,
         })
         .collect();
-    // A hundred seconds have room for 16 ballots of six; ten of epoch 10 were over when the authorities began.
-    let of = |epoch| (0..16).map(move |number| Ballot { epoch, number });
-    assert_eq!(ballots, of(10).skip(10).chain(of(11)).chain(of(12)).chain([Ballot::first(13)]).collect::<Vec<_>>());
+    // A hundred seconds have room for 12 ballots of eight; eight of epoch 10 were over when the authorities began.
+    let of = |epoch| (0..12).map(move |number| Ballot { epoch, number });
+    assert_eq!(ballots, of(10).skip(8).chain(of(11)).chain(of(12)).chain([Ballot::first(13)]).collect::<Vec<_>>());
 }
 
 /// One that was away while the others agreed takes their document when the epoch begins.
@@ -377,7 +518,7 @@ fn what_cannot_work_is_refused() {
     };
     assert_eq!(make(good.clone(), key(7)), Err(AuthorityError::Stranger(key(7).public())));
     let short = AuthorityConfig { epoch_s: 6, ..good.clone() };
-    assert_eq!(make(short, secret(0, 3, 2)), Err(AuthorityError::EpochTooShort { rounds: 3 }));
+    assert_eq!(make(short, secret(0, 3, 2)), Err(AuthorityError::EpochTooShort { rounds: 4 }));
     let long = AuthorityConfig { valid_epochs: u64::MAX, ..good.clone() };
     assert_eq!(make(long, secret(0, 3, 2)), Err(AuthorityError::Validity));
     let minority = AuthorityConfig { threshold: 1, ..good };
