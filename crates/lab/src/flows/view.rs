@@ -11,7 +11,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::coordination::budget::hold;
 use anabranch_scenario::flows::{FlowScenario, PacketSpec, QueueSpec};
 use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
-use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, hosts};
+use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, agents_of, hosts};
 use anabranch_sim::network::{Capacity, CodelConfig, Limit, RedConfig};
 
 use super::steerable::{RoundTripSeen, Steerable};
@@ -123,10 +123,10 @@ impl View {
     ///
     /// # Panics
     ///
-    /// When the scenario has no such link ([`Sight::check_in`]).
+    /// When the scenario has no such link ([`anabranch_scenario::policy::check_in`]).
     pub fn new(sight: Sight, scenario: &FlowScenario) -> View {
         let hosts = hosts(scenario, sight.link);
-        let agents = sight.agents.of(scenario, sight.link);
+        let agents = agents_of(sight.agents, scenario, sight.link);
         let frame = agents.len() * sight.features.len();
         View {
             told: vec![0.0; agents.len()],

@@ -24,6 +24,7 @@ pub mod division;
 mod granted;
 pub mod message;
 pub mod peer;
+pub mod policy;
 pub mod wire;
 
 use anabranch_control::time::Duration;

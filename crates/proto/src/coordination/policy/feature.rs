@@ -134,7 +134,7 @@ impl Feature {
     }
 
     /// All names, for people.
-    pub(super) fn names() -> String {
+    pub fn names() -> String {
         Feature::ALL.map(Feature::name).join(", ")
     }
 
