@@ -4,9 +4,11 @@
 
 pub mod action;
 pub mod agents;
+pub mod deciding;
 pub mod error;
 pub mod feature;
 pub mod sight;
+pub mod view;
 
 pub use action::Actuator;
 pub use agents::Agents;
