@@ -32,9 +32,19 @@ impl Acting {
         self.due.min(self.deciding.view().divides())
     }
 
+    /// That it has seen what no training had shown it, if it has.
+    pub fn note(&self) -> Option<&str> {
+        self.deciding.note()
+    }
+
     /// What is to be known of it when the run is over.
     pub fn into_note(self) -> Option<String> {
-        self.deciding.note().map(str::to_owned)
+        self.note().map(str::to_owned)
+    }
+
+    /// The relative rates that hosts have; none before any were told.
+    pub fn told(&self) -> Option<&[f32]> {
+        self.deciding.view().rates()
     }
 
     /// A flow has begun or ended to send, or has a connection now.

@@ -210,6 +210,23 @@ impl Feature {
         self != Feature::CrossNext
     }
 
+    /// Whether a coordinator knows it from who watches the link alone.
+    pub fn needs_monitor(self) -> bool {
+        let is_of_cross_traffic =
+            matches!(self, Feature::CrossShare | Feature::CrossAge | Feature::CrossOn | Feature::CrossOff);
+        is_of_cross_traffic || self.needs_queue()
+    }
+
+    /// Whether it is of the link's queue.
+    pub fn needs_queue(self) -> bool {
+        matches!(self, Feature::Queue | Feature::Dropped)
+    }
+
+    /// Whether a coordinator knows it from hosts that tell round trips, and with them what they lost.
+    pub fn needs_round_trips(self) -> bool {
+        matches!(self, Feature::RoundTrip | Feature::Loss | Feature::Pipe)
+    }
+
     /// Its value.
     pub fn value(self, link: &LinkSeen, host: &HostSeen) -> f32 {
         let value = match self {

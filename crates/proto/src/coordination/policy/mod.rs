@@ -7,6 +7,7 @@ pub mod agents;
 pub mod deciding;
 pub mod error;
 pub mod feature;
+pub mod learned;
 pub mod sight;
 pub mod view;
 
@@ -14,4 +15,5 @@ pub use action::Actuator;
 pub use agents::Agents;
 pub use error::SightError;
 pub use feature::Feature;
+pub use learned::Learned;
 pub use sight::Sight;

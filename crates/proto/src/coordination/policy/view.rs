@@ -227,6 +227,19 @@ impl View {
         self.divide(is_active);
     }
 
+    /// Hosts were told these relative rates by who decides in the policy's place: that is what it sees that it told.
+    ///
+    /// # Panics
+    ///
+    /// When there are more or fewer rates than hosts, or agents are not hosts.
+    pub fn told_by_another(&mut self, rates: &[f32]) {
+        assert_eq!(self.sight.agents, Agents::Hosts, "sub-domains divide what they were told");
+        self.has_told = true;
+        self.told.copy_from_slice(rates);
+        self.rates.copy_from_slice(rates);
+        self.divides = Time::MAX;
+    }
+
     /// When [`View::divide`] is to be called next; never where what was told stands as it is.
     pub fn divides(&self) -> Time {
         self.divides
