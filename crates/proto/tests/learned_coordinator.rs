@@ -242,6 +242,16 @@ fn a_decision_comes_at_equal_spans_whatever_flows_do_and_what_the_idle_lend_is_d
     assert_eq!(told(&mut driven, 200), [0, 80]);
 }
 
+/// A soak found it: eight hosts that are told a whole link each lend all of it to the one that sends.
+#[test]
+fn what_the_idle_lend_is_no_more_than_a_quarter_more_than_the_link_carries() {
+    let learned = policy(&[Feature::Active], &[0.0], 1.0, Actuator::Lent, 100);
+    let mut driven = Driven::new(config(learned, [Rate::ZERO, MBIT(20)], Share::PerFlow));
+    driven.report_all(at(0), [host(1), host(0)], LinkSeen::default());
+    let told = driven.act(at(0));
+    assert_eq!(told[0].1.rate, Rate::from_bits_per_sec(12_500_000));
+}
+
 #[test]
 fn what_no_training_showed_it_is_told_once_for_each_link() {
     let mut learned = policy(&[Feature::Flows], &[1.0], 0.0, Actuator::Rate, 100);

@@ -19,6 +19,7 @@ use anabranch_control::units::Rate;
 use super::config::{CoordinatorConfig, Duty};
 use super::known::Known;
 use super::message::{HostSeen, LinkSeen, Seen};
+use super::policy::action::MOST;
 use super::policy::deciding::Deciding;
 use super::policy::view::{FullPacket, HostSpan, LinkSpan, View};
 use super::policy::{Feature, Learned};
@@ -130,9 +131,10 @@ impl Steered {
         self.deciding.note()
     }
 
-    /// What the policy has told a host of a link that carries `capacity`.
+    /// What the policy has told a host of a link that carries `capacity`: what the idle lend, too, is no more than it may tell
+    /// one host, however many they are.
     pub fn rate(&self, capacity: Rate, host: usize) -> Rate {
-        let relative = self.deciding.view().rates().map_or(0.0, |rates| rates[host]);
+        let relative = self.deciding.view().rates().map_or(0.0, |rates| rates[host].min(MOST));
         Rate::from_bytes_per_sec_f64(capacity.bytes_per_sec() * f64::from(relative))
     }
 
