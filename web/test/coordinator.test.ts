@@ -27,7 +27,8 @@ function sample() {
     every_s: 0.1,
     utilisation: 0.95,
     share: 'per-flow',
-    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, given_mbit_s: 8.5, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3 }],
+    policy: 'cross.safetensors' as string | null,
+    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, given_mbit_s: 8.5, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3, decided_by: 'rule', rule_because: null as string | null, beyond: null }],
     hosts: [host('alpha', 4), host('beta', 4.5)],
     monitors: [{ name: 'gateway', link: 'uplink', is_here: false, passes_mbit_s: 9, report_age_s: null }],
     events: [{ at_s: 1, kind: 'came', name: 'alpha', text: 'alpha is here' }],
@@ -39,7 +40,7 @@ const parsed = (value = sample()) => parseOverview(JSON.stringify(value))
 describe('what a coordinator tells', () => {
   it('is read whole, rates in bits a second and what is unknown as null', () => {
     const read = parsed()
-    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3 })
+    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3, decidedBy: 'rule', ruleBecause: null, beyond: null })
     expect(read.hosts[1]?.sends).toBe(4.5e6)
     expect([read.hosts[0]?.budget, read.monitors[0]?.reportAgeS]).toEqual([null, null])
   })
@@ -57,6 +58,9 @@ describe('what a coordinator tells', () => {
     const alone = sample()
     alone.links[0]!.other_mbit_s = null
     expect(said(alone)).toContain('no monitor reports')
+    const learned = sample()
+    learned.links[0]!.decided_by = 'policy'
+    expect(said(learned)).toBe('It carries 10 Mbit/s; others send 1 Mbit/s, and by the policy those with flows may send 8.5 Mbit/s.')
   })
 })
 

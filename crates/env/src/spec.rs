@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowRunError;
 use anabranch_scenario::flows::FlowScenario;
 use anabranch_scenario::policy::sight::in_range;
-use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, SightError};
+use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, SightError, check_in};
 
 use crate::reward::Weights;
 
@@ -115,7 +115,7 @@ impl Spec {
     ///
     /// What can't be.
     pub fn check(&self, scenario: &FlowScenario) -> Result<(), SpecError> {
-        self.sight().check_in(scenario)?;
+        check_in(&self.sight(), scenario)?;
         let Weights { throughput, queue, drop, sending, unfairness, completion } = self.weights;
         for (option, weight) in [
             ("weight of throughput", throughput),

@@ -18,6 +18,7 @@ fn overview(uptime_s: f64) -> Overview {
         every_s: 0.1,
         utilisation: 0.95,
         share: "per-host",
+        policy: None,
         links: Vec::new(),
         hosts: Vec::new(),
         monitors: Vec::new(),

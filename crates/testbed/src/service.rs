@@ -128,8 +128,9 @@ impl<'a> Service<'a> {
             utilisation: config.utilisation,
             actuator: Actuator::Rate,
             share: config.share,
-            links: vec![LinkConfig { name: link.name, capacity }],
+            links: vec![LinkConfig { name: link.name, capacity, queue: None }],
             members,
+            policy: None,
         };
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);

@@ -3,7 +3,7 @@
 // What is unknown is null, never 0.
 import { readJson, type Reader } from '../lib/reader'
 
-export const KINDS = ['came', 'went', 'untrue'] as const
+export const KINDS = ['came', 'went', 'untrue', 'decides', 'beyond'] as const
 export type Kind = (typeof KINDS)[number]
 
 /** Rates are in bits a second. */
@@ -13,6 +13,12 @@ export interface Link {
   /** What others than the hosts send; null without a monitor. */
   other: number | null
   given: number
+  /** Who decided last what its hosts may send. */
+  decidedBy: 'rule' | 'policy'
+  /** Why the rule did where there is a policy. */
+  ruleBecause: string | null
+  /** What the policy has seen that no training had shown it, the first time. */
+  beyond: string | null
   passes: number | null
   queuedBytes: number | null
   droppedPackets: number | null
@@ -54,6 +60,8 @@ export interface Overview {
   everyS: number
   utilisation: number
   share: 'per-flow' | 'per-host'
+  /** The policy that decides in the place of equal shares, by its file. */
+  policy: string | null
   links: Link[]
   hosts: Host[]
   monitors: Monitor[]
@@ -69,6 +77,7 @@ export function parseOverview(text: string): Overview {
     everyS: at.field('every_s').amount(),
     utilisation: at.field('utilisation').amount(),
     share: at.field('share').oneOf(['per-flow', 'per-host']),
+    policy: at.field('policy').orNull(words),
     links: at.field('links').list(link),
     hosts: at.field('hosts').list(host),
     monitors: at.field('monitors').list(monitor),
@@ -87,6 +96,9 @@ function link(at: Reader): Link {
     capacity: bits(at.field('capacity_mbit_s')),
     other: at.field('other_mbit_s').orNull(bits),
     given: bits(at.field('given_mbit_s')),
+    decidedBy: at.field('decided_by').oneOf(['rule', 'policy']),
+    ruleBecause: at.field('rule_because').orNull(words),
+    beyond: at.field('beyond').orNull(words),
     passes: at.field('passes_mbit_s').orNull(bits),
     queuedBytes: at.field('queued_bytes').orNull(amount),
     droppedPackets: at.field('dropped_packets').orNull(amount),
@@ -120,6 +132,7 @@ function monitor(at: Reader): Monitor {
 
 const bits = (at: Reader) => at.amount() * 1e6
 const amount = (at: Reader) => at.amount()
+const words = (at: Reader) => at.text()
 
 /** What was so at an instant; null where nothing was heard. */
 export interface Row {
@@ -156,5 +169,8 @@ export function belief(link: Link, utilisation: number, rate: (bits: number | nu
   const part = utilisation === 1 ? 'all' : `${Number((utilisation * 100).toFixed(1))}\u00a0%`
   const others =
     link.other === null ? 'no monitor reports, so nobody else is taken to send' : `others send ${rate(link.other)}`
+  if (link.decidedBy === 'policy') {
+    return `It carries ${rate(link.capacity)}; ${others}, and by the policy those with flows may send ${rate(link.given)}.`
+  }
   return `It carries ${rate(link.capacity)}, of which ${part} may be given away; ${others}: that leaves hosts ${rate(room)}, and those with flows may send ${rate(link.given)}.`
 }

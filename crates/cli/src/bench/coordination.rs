@@ -112,8 +112,9 @@ fn measure(args: &Args) -> Result<Json, Failure> {
         utilisation: 1.0,
         actuator: Actuator::Rate,
         share: Share::PerFlow,
-        links: vec![LinkConfig { name: "link".into(), capacity }],
+        links: vec![LinkConfig { name: "link".into(), capacity, queue: None }],
         members: identities.iter().enumerate().map(member).collect(),
+        policy: None,
     };
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let mut node = CoordinationNode::coordinate(config, &PeerIdentity::generate(), listen)?;

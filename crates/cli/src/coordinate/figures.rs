@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_gateway::coordinator::{Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
+use anabranch_gateway::coordinator::{DecidedBy, Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
 use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorEvent, Duty, Known, Share};
 use anabranch_proto::coordination::message::Seen;
 use anabranch_proto::session::Closed;
@@ -18,8 +18,25 @@ pub struct Events(Vec<Happening>);
 impl Events {
     /// What has happened, in words.
     pub fn note(&mut self, coordinator: &Coordinator<SocketAddr>, now: Time, event: CoordinatorEvent) -> String {
-        let name = |place: usize| coordinator.config().members[place].name.clone();
+        let config = coordinator.config();
+        let name = |place: usize| config.members[place].name.clone();
+        let policy = || config.policy.as_ref().map_or("the policy", |policy| policy.name.as_str());
         let (kind, name, text) = match event {
+            CoordinatorEvent::ByPolicy(link) => {
+                let link = config.links[link].name.clone();
+                let text = format!("{} decides for link \"{link}\"", policy());
+                return self.keep(now, HappeningKind::Decides, link, text);
+            }
+            CoordinatorEvent::ByRule(link) => {
+                let because = coordinator.blocked(link).unwrap_or_default();
+                let link = config.links[link].name.clone();
+                let text = format!("the rule decides for link \"{link}\": {because}");
+                return self.keep(now, HappeningKind::Decides, link, text);
+            }
+            CoordinatorEvent::Beyond(link) => {
+                let (text, link) = (coordinator.beyond(link).unwrap_or_default(), config.links[link].name.clone());
+                return self.keep(now, HappeningKind::Beyond, link, text.to_owned());
+            }
             CoordinatorEvent::Came(place) => (HappeningKind::Came, name(place), "is here"),
             CoordinatorEvent::Went(place, Closed::TimedOut) => {
                 (HappeningKind::Went, name(place), "is gone: nothing was heard of it")
@@ -32,6 +49,10 @@ impl Events {
             ),
         };
         let text = format!("{name} {text}");
+        self.keep(now, kind, name, text)
+    }
+
+    fn keep(&mut self, now: Time, kind: HappeningKind, name: String, text: String) -> String {
         if self.0.len() >= MOST_EVENTS {
             self.0.remove(0);
         }
@@ -97,7 +118,8 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
             }
         }
     }
-    let links = config.links.iter().zip(coordinator.divided()).zip(watched).map(|((link, divided), watched)| {
+    let links = config.links.iter().zip(coordinator.divided()).zip(watched).enumerate();
+    let links = links.map(|(number, ((link, divided), watched))| {
         let seen = watched.and_then(|known| match known.report()?.0.seen {
             Seen::Link(seen) => Some(seen),
             Seen::Host(_) => None,
@@ -105,6 +127,9 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
         Link {
             name: link.name.clone(),
             capacity_mbit_s: megabits(if divided.is_monitored { divided.capacity } else { link.capacity }),
+            decided_by: if coordinator.is_by_policy(number) { DecidedBy::Policy } else { DecidedBy::Rule },
+            rule_because: coordinator.blocked(number),
+            beyond: coordinator.beyond(number).map(str::to_owned),
             other_mbit_s: divided.is_monitored.then(|| megabits(divided.other)),
             given_mbit_s: megabits(divided.given),
             passes_mbit_s: watched.map(|known| megabits(known.rate())),
@@ -123,6 +148,7 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
             Share::PerFlow => "per-flow",
             Share::PerHost => "per-host",
         },
+        policy: config.policy.as_ref().map(|policy| policy.name.clone()),
         links: links.collect(),
         hosts,
         monitors,
@@ -135,9 +161,14 @@ pub fn print(overview: &Overview) -> std::io::Result<()> {
     let number = |rate: f64| format!("{rate:.2}");
     let maybe = |rate: Option<f64>| rate.map_or("-".to_owned(), number);
     let head = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let mut rows = vec![head(&["link", "carries Mbit/s", "others send", "given away"])];
+    let mut rows = vec![head(&["link", "decided by", "carries Mbit/s", "others send", "given away"])];
     rows.extend(overview.links.iter().map(|link| {
-        vec![link.name.clone(), number(link.capacity_mbit_s), maybe(link.other_mbit_s), number(link.given_mbit_s)]
+        let by = match (link.decided_by, &overview.policy) {
+            (DecidedBy::Policy, Some(policy)) => policy.clone(),
+            _ => "the rule".to_owned(),
+        };
+        let rates = [number(link.capacity_mbit_s), maybe(link.other_mbit_s), number(link.given_mbit_s)];
+        [vec![link.name.clone(), by], rates.to_vec()].concat()
     }));
     let mut stdout = std::io::stdout().lock();
     table::print(&rows, 1.., &mut stdout)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use anabranch_gateway::coordinator::{Host, Link, Monitor, Overview};
+use anabranch_gateway::coordinator::{DecidedBy, Host, Link, Monitor, Overview};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -88,6 +88,9 @@ impl Collector for Figures {
                     link.other_mbit_s.map(|rate| rate * 1e6)
                 }),
                 ("link_given_bits_per_second", "What hosts may send over it", |link| Some(link.given_mbit_s * 1e6)),
+                ("link_decided_by_policy", "1 if a policy decided last, 0 if the rule did", |link| {
+                    Some(f64::from(u8::from(link.decided_by == DecidedBy::Policy)))
+                }),
                 ("link_passes_bits_per_second", "What passes over it", |link| {
                     link.passes_mbit_s.map(|rate| rate * 1e6)
                 }),
@@ -163,6 +166,9 @@ mod tests {
         let link = Link {
             name: "uplink".to_owned(),
             capacity_mbit_s: 10.0,
+            decided_by: DecidedBy::Policy,
+            rule_because: None,
+            beyond: None,
             other_mbit_s: Some(1.0),
             given_mbit_s: 8.5,
             passes_mbit_s: None,
@@ -184,6 +190,7 @@ mod tests {
             every_s: 0.1,
             utilisation: 0.95,
             share: "per-flow",
+            policy: Some("cross.safetensors".to_owned()),
             links: vec![link],
             hosts: vec![host],
             monitors: vec![monitor],
@@ -195,6 +202,7 @@ mod tests {
         for line in [
             "anabranch_coordinator_uptime_seconds 1.5".to_owned(),
             "anabranch_coordinator_link_capacity_bits_per_second{link=\"uplink\"} 10000000.0".to_owned(),
+            "anabranch_coordinator_link_decided_by_policy{link=\"uplink\"} 1.0".to_owned(),
             "anabranch_coordinator_link_dropped_packets_total{link=\"uplink\"} 2".to_owned(),
             format!("anabranch_coordinator_host_flows{{{at}}} 3.0"),
             format!("anabranch_coordinator_host_sends_bits_per_second{{{at}}} 4500000.0"),

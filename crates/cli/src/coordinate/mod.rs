@@ -4,6 +4,7 @@
 mod demo;
 mod figures;
 mod metrics;
+mod policy;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -52,6 +53,9 @@ pub struct Args {
     /// What to divide, and among whom
     #[arg(value_name = "FILE", required = true)]
     file: Option<PathBuf>,
+    /// What a trained policy tells hosts, in the place of equal shares: NAME.safetensors, with NAME.json beside it
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Where agents reach the coordinator
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7444")]
     listen: SocketAddr,
@@ -92,7 +96,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
     // A later life has a higher number, unless the clock was put back further than the lives are apart.
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let config = coordinators_file::parse(&text, epoch).map_err(|error| named(error.to_string()))?;
+    let learned = args.policy.as_deref().map(policy::load).transpose()?;
+    let config = coordinators_file::parse(&text, epoch, learned).map_err(|error| named(error.to_string()))?;
+    if let Some(path) = &args.policy {
+        policy::check(path, file, &config)?;
+    }
     let path = args.identity.clone().map_or_else(identity_file::coordinator_path, Ok)?;
     let identity: PeerIdentity = identity_file::load_or_make(&path)?;
     let interrupt = Interrupt::listen()?;

@@ -183,6 +183,111 @@ fn what_is_wrong_is_said_before_anything_runs() {
     refused(&["agent", "x", "--device", "lo", "--identity", "a"], &["does not begin with anabranch://"]);
 }
 
+/// The policy of the repository that sees a queue and cross traffic, with what `change` makes of its description.
+fn policy(place: &Place, change: impl Fn(String) -> String) -> String {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
+    fs::copy(from.join("cross.safetensors"), place.path("cross.safetensors")).unwrap();
+    let description = fs::read_to_string(from.join("cross.json")).unwrap();
+    fs::write(place.path("cross.json"), change(description)).unwrap();
+    "cross.safetensors".to_owned()
+}
+
+#[test]
+fn a_policy_of_the_repository_tells_hosts_what_they_may_send_and_who_decides_is_said() {
+    let place = Place::new("");
+    let uplink = "[[link]]\nname = \"uplink\"\ncapacity = \"100 Mbit/s\"\nqueue_ms = 50\n";
+    let bounds = "least = \"20 Mbit/s\"\nmost = \"60 Mbit/s\"";
+    let members = entry(&place, "host", "alpha", bounds) + &entry(&place, "monitor", "gateway", "");
+    fs::write(place.path("hosts.toml"), uplink.to_owned() + &members).unwrap();
+    let policy = policy(&place, |description| description);
+    let arguments =
+        ["coordinate", "hosts.toml", "--policy", &policy, "--identity", "c", "--json", "--listen", "127.0.0.1:0"];
+    let mut coordinator = Running::of(&mut place.command(&arguments));
+    let first = coordinator.json();
+    assert_eq!((&first["policy"], &first["every_s"]), (&Value::from("cross.safetensors"), &Value::from(0.1)));
+    assert_eq!(first["links"][0]["decided_by"], "rule", "it has seen nothing yet");
+    let link = first["link"].as_str().unwrap().to_owned();
+    let agent = |name: &str, rest: &[&str]| {
+        let arguments = ["agent", &link, "--device", "lo", "--identity", name, "--json"];
+        Running::of(&mut place.command(&[&arguments[..], rest].concat()))
+    };
+    let mut alpha = agent("alpha", &[]);
+    // Nobody watches the link: the rule's share, cut at the host's most.
+    let by_rule = coordinator
+        .json_where(|told| told["links"][0]["rule_because"].is_string() && told["hosts"][0]["budget_mbit_s"].is_f64());
+    let why = "no monitor of link \"uplink\" reports, and cross.safetensors sees \"queue\"";
+    assert_eq!(by_rule["links"][0]["rule_because"], why);
+    assert_eq!(by_rule["hosts"][0]["budget_mbit_s"], 60.0);
+    let gateway = agent("gateway", &["--monitor"]);
+    let by_policy = coordinator.json_where(|told| told["links"][0]["decided_by"] == "policy");
+    assert!(
+        by_policy["links"][0]["rule_because"].is_null() && by_policy["links"][0]["queued_bytes"].is_u64(),
+        "{by_policy}"
+    );
+    let budget = alpha.json_where(is("budget"));
+    assert!((20.0..=60.0).contains(&budget["rate_mbit_s"].as_f64().unwrap()), "{budget}");
+    let events = by_policy["events"].as_array().unwrap();
+    let said = |text: &str| {
+        events.iter().any(|event| event["kind"] == "decides" && event["text"].as_str().unwrap().contains(text))
+    };
+    assert!(said("cross.safetensors decides for link \"uplink\"") && said(why), "{events:?}");
+    let page = by_policy["page"].as_str().unwrap();
+    let told: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
+    assert_eq!(
+        (&told["policy"], &told["links"][0]["decided_by"]),
+        (&Value::from("cross.safetensors"), &Value::from("policy"))
+    );
+    assert!(get(page, "metrics").contains("\nanabranch_coordinator_link_decided_by_policy{link=\"uplink\"} 1.0\n"));
+    // Its leases end as the rule's do.
+    let lifetime = budget["lifetime_s"].as_f64().unwrap();
+    assert!(lifetime > 0.2 && lifetime < 0.3, "{lifetime}");
+    drop(coordinator);
+    alpha.json_where(is("alone"));
+    for process in [alpha, gateway] {
+        process.interrupt();
+        assert_eq!(process.end().0, Some(0));
+    }
+}
+
+#[test]
+fn a_policy_that_can_not_tell_these_hosts_is_refused_by_file_field_and_what_was_expected() {
+    let place = Place::new("");
+    let uplink = "[[link]]\nname = \"uplink\"\ncapacity = \"100 Mbit/s\"\n";
+    let host = entry(&place, "host", "alpha", "");
+    let monitor = entry(&place, "monitor", "gateway", "");
+    let refused = |file: &str, parts: &[&str]| {
+        fs::write(place.path("hosts.toml"), file).unwrap();
+        let said = place.say(&["coordinate", "hosts.toml", "--policy", "cross.safetensors", "--identity", "c"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(parts.iter().all(|part| said.stderr.contains(part)), "{said:?}; expected {parts:?}");
+    };
+    let whole = format!("{uplink}queue_ms = 50\n{host}{monitor}");
+    refused(&whole, &["cross.json: No such file"]);
+    policy(&place, |description| description.replace("\"queue\",", "\"cross_next\","));
+    refused(&whole, &["cross.json: purpose.features has \"cross_next\", which no coordinator of real hosts can know"]);
+    policy(&place, |description| description.replace("\"queue\",", "\"length\","));
+    refused(&whole, &["cross.json: purpose: there is no feature \"length\"; there are: throughput"]);
+    policy(&place, |description| description.replace("\"fixed\"", "\"initial\""));
+    refused(&whole, &["cross.json: purpose.actuator is \"initial\"", "expected fixed, bounded, rate, share or lent"]);
+    policy(&place, |description| description.replace("      \"queue\",\n", ""));
+    refused(&whole, &["hosts.toml with cross.safetensors: its tensors are not for link \"uplink\" with 1 hosts: "]);
+    policy(&place, |description| description);
+    refused(
+        &format!("{uplink}queue_ms = 50\n{host}"),
+        &[
+            "hosts.toml with cross.json: purpose.features has \"queue\", and nobody watches link \"uplink\"; expected a [[monitor]]",
+        ],
+    );
+    refused(
+        &format!("{uplink}{host}{monitor}"),
+        &["cross.json: purpose.features has \"queue\"", "expected its longest wait in its [[link]], as queue_ms = 50"],
+    );
+    let often = "hosts.toml: line 1: key `every_ms`: 50; cross.safetensors was made to decide every 100 ms";
+    refused(&format!("every_ms = 50\n{whole}"), &[often]);
+    fs::write(place.path("cross.safetensors"), b"weights").unwrap();
+    refused(&whole, &["cross.safetensors: is no safetensors file"]);
+}
+
 #[test]
 fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
     let place = Place::new("");

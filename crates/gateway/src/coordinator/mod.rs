@@ -9,7 +9,7 @@ use axum::Router;
 
 use crate::figures::{self, Front};
 use crate::server::{Gateway, StartError};
-pub use overview::{Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
+pub use overview::{DecidedBy, Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
 
 /// What there is, where no page was built in.
 const PATHS: &str = "\

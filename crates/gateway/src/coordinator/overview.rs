@@ -22,8 +22,10 @@ pub struct Overview {
     pub every_s: f64,
     /// Which part of a link it gives away.
     pub utilisation: f64,
-    /// Among whom shares are equal: `per-flow` or `per-host`.
+    /// Among whom shares are equal where the rule decides: `per-flow` or `per-host`.
     pub share: &'static str,
+    /// The policy that decides in the rule's place, by its file; null without one.
+    pub policy: Option<String>,
     /// The links that it divides.
     pub links: Vec<Link>,
     /// Who sends over them.
@@ -41,6 +43,12 @@ pub struct Link {
     pub name: String,
     /// What it carries.
     pub capacity_mbit_s: f64,
+    /// Who decided last what its hosts may send.
+    pub decided_by: DecidedBy,
+    /// Why the rule does where there is a policy; null where it does not.
+    pub rule_because: Option<String>,
+    /// What the policy has seen that no training had shown it, the first time; null if it has not.
+    pub beyond: Option<String>,
     /// What others than the hosts send over it; null without a monitor.
     pub other_mbit_s: Option<f64>,
     /// What hosts that send may send, all together.
@@ -51,6 +59,16 @@ pub struct Link {
     pub queued_bytes: Option<u64>,
     /// What it has dropped since its monitor began.
     pub dropped_packets: Option<u64>,
+}
+
+/// Who decides what hosts may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecidedBy {
+    /// Fair shares of what others leave.
+    Rule,
+    /// A trained policy.
+    Policy,
 }
 
 /// What is known of a host, and what it was told.
@@ -118,4 +136,8 @@ pub enum HappeningKind {
     Went,
     /// An agent reports what cannot be.
     Untrue,
+    /// The policy decides for a link, or the rule does.
+    Decides,
+    /// The policy sees what no training had shown it.
+    Beyond,
 }

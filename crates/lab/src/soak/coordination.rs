@@ -4,11 +4,13 @@
 //!
 //! Rules: nobody panics, and all get on; no lease holds longer than it may; no share is more than its host may have; what is
 //! kept is bounded; and when nothing has gone wrong for a while, all are steered again, and what they are told
-//! fits the link and fills it.
+//! fits the link and fills it, unless a policy decides, as in three of ten cases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use anabranch_control::flow::registry::{Setup, find};
+use anabranch_control::policy::{Activation, Layer, Policy};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -17,6 +19,7 @@ use anabranch_proto::coordination::budget::LONGEST_LIFETIME;
 use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use anabranch_proto::coordination::message::{Actuator, Datagram, HostSeen, LinkSeen, Seen, Terms};
 use anabranch_proto::coordination::peer::{CoordinationEvent, CoordinationPeer};
+use anabranch_proto::coordination::policy::{Actuator as PolicyActuator, Agents, Feature, Learned, Sight, action};
 use anabranch_proto::coordination::session_config;
 use anabranch_proto::session::{FlowSessions, Packet, PeerKey};
 use anabranch_sim::delay::{DelayModel, JitterTail};
@@ -59,7 +62,7 @@ pub enum Rule {
     Bounded,
     /// When nothing goes wrong any more, all are steered.
     Recovers,
-    /// What hosts with flows may send then fits the link beside other traffic, and fills it.
+    /// What hosts with flows may send then fits the link beside other traffic, and fills it, where the rule decides.
     Fills,
 }
 
@@ -152,7 +155,7 @@ impl Case {
     pub fn draw(seed: u64) -> Case {
         let rng = &mut Rng::stream(seed, "soaked coordination");
         let links: Vec<LinkConfig> = (0..1 + rng.below(3))
-            .map(|link| LinkConfig { name: format!("link {link}"), capacity: rate(rng, 1e6, 1e9) })
+            .map(|link| LinkConfig { name: format!("link {link}"), capacity: rate(rng, 1e6, 1e9), queue: None })
             .collect();
         let hosts = log_uniform(rng, 1.0, 40.0) as usize;
         let mut members = Vec::new();
@@ -172,7 +175,7 @@ impl Case {
         }
         let mut troubles = Case::draw_troubles(rng, &links, members.len() as u32, hosts as u32);
         troubles.sort_by_key(|(at, _)| *at);
-        let config = CoordinatorConfig {
+        let mut config = CoordinatorConfig {
             epoch: 1,
             every: seconds(rng, 0.02, 0.5),
             utilisation: 0.8 + 0.2 * rng.uniform(),
@@ -180,9 +183,16 @@ impl Case {
             share: [Share::PerFlow, Share::PerHost][rng.below(2)],
             links,
             members,
+            policy: None,
         };
         let (loss, jitter) = (now_and_then(rng, 0.5), now_and_then(rng, 1.0));
-        Case { seed, config, loss, jitter, delay: seconds(rng, 0.0001, 0.1), troubles }
+        let delay = seconds(rng, 0.0001, 0.1);
+        if rng.chance(0.3) {
+            let learned = draw_policy(rng, config.every);
+            config.actuator = learned.actuator();
+            config.policy = Some(Arc::new(learned));
+        }
+        Case { seed, config, loss, jitter, delay, troubles }
     }
 
     fn draw_troubles(rng: &mut Rng, links: &[LinkConfig], members: u32, hosts: u32) -> Vec<(Time, Trouble)> {
@@ -228,6 +238,28 @@ impl Case {
         }
         troubles
     }
+}
+
+/// A policy that sees what hosts report, and says anything.
+fn draw_policy(rng: &mut Rng, interval: Duration) -> Learned {
+    let features = vec![
+        Feature::Throughput,
+        Feature::Active,
+        Feature::Flows,
+        Feature::PreviousRate,
+        Feature::Hosts,
+        Feature::Told,
+    ];
+    let (history, delay) = (1 + rng.below(3), rng.below(3));
+    let inputs = features.len() * history;
+    let weights = (0..inputs).map(|_| (4.0 * rng.uniform() - 2.0) as f32).collect();
+    let layers = vec![Layer { weights, biases: vec![rng.uniform() as f32] }];
+    let policy = Policy::new(layers, Activation::Tanh, vec![0.0; inputs], vec![1.0; inputs]);
+    let policy = policy.expect("a layer of as many weights as inputs");
+    let actuators = [PolicyActuator::Fixed, PolicyActuator::Bounded, PolicyActuator::Rate, PolicyActuator::Share];
+    let actuator = [&actuators[..], &[PolicyActuator::Lent]].concat()[rng.below(5)];
+    let sight = Sight { link: 0, interval, actuator, features, history, delay, agents: Agents::Hosts };
+    Learned { name: "drawn".into(), policy, sight }
 }
 
 type Peer = FlowSessions<CoordinationPeer<u32>>;
@@ -388,7 +420,11 @@ impl Stage<'_> {
                 if ends < now || ends > now + LONGEST_LIFETIME {
                     return Err((Rule::LeasesEnd, format!("at {now:?}, {} has a lease until {ends:?}", member.name)));
                 }
-                if directive.rate > most.min(self.case.config.links[link].capacity) {
+                // A policy may build a queue on purpose.
+                let config = &self.case.config;
+                let times = if config.policy.is_some() { f64::from(action::MOST) } else { 1.0 };
+                let of_link = config.links[link].capacity.bytes_per_sec() * times;
+                if directive.rate > most.min(Rate::from_bytes_per_sec_f64(of_link)) {
                     return Err((Rule::Shares, format!("{} may send {:?} of {most:?}", member.name, directive.rate)));
                 }
             }
@@ -440,7 +476,9 @@ impl Stage<'_> {
                 return Err((Rule::Recovers, format!("{} has nothing to follow", member.name)));
             }
         }
-        for (link, LinkConfig { name, capacity }) in config.links.iter().enumerate() {
+        // What it would fill is the policy's to say.
+        let by_rule = config.links.iter().enumerate().filter(|_| config.policy.is_none());
+        for (link, LinkConfig { name, capacity, .. }) in by_rule {
             let is_monitored = config.members.iter().any(|member| member.duty == Duty::Monitor { link });
             let other = if is_monitored { self.other[link].bits_per_sec() as f64 } else { 0.0 };
             let usable = (capacity.bits_per_sec() as f64 * config.utilisation - other).max(0.0);
@@ -547,8 +585,9 @@ mod tests {
             utilisation: 0.95,
             actuator: Actuator::Rate,
             share: Share::PerHost,
-            links: vec![LinkConfig { name: "link".into(), capacity }],
+            links: vec![LinkConfig { name: "link".into(), capacity, queue: None }],
             members: duties.into_iter().enumerate().map(member).collect(),
+            policy: None,
         };
         Case { seed: 1, config, loss: 0.0, jitter: 0.0, delay: Duration::from_millis(5), troubles: Vec::new() }
     }

@@ -2,6 +2,7 @@
 
 mod access;
 mod block_window;
+mod coordinated_policy;
 mod cubic_dumbbell;
 mod flow_ends;
 mod flow_policy;

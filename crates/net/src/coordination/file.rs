@@ -8,13 +8,14 @@
 //! [[link]]
 //! name = "uplink"
 //! capacity = "100 Mbit/s"
+//! queue_ms = 50            # the longest wait for it; for policies that see its queue
 //!
 //! [[host]]
 //! name = "alpha"
 //! key = "9d…"              # what `anabranch agent` prints there
 //! link = "uplink"
 //! least = "1 Mbit/s"       # if it has something to send; none unless said
-//! most = "50 Mbit/s"       # the link's capacity unless said
+//! most = "50 Mbit/s"       # the link's capacity unless said; a quarter more where a policy decides
 //! most_flows = 100         # more do not count, whatever it reports
 //!
 //! [[monitor]]
@@ -24,12 +25,14 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use anabranch_proto::coordination::message::Actuator;
+use anabranch_proto::coordination::policy::{Learned, action};
 use anabranch_proto::key_text;
 use anabranch_proto::session::PeerKey;
 use serde::Deserialize;
@@ -45,6 +48,9 @@ pub const MOST_MEMBERS: usize = 10_000;
 
 /// Flows of a host that count at most, unless its entry says otherwise.
 const MOST_FLOWS: u32 = 1000;
+
+/// No packet waits longer for a link.
+const MOST_QUEUE_MS: u64 = 60_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,6 +80,7 @@ enum ShareText {
 struct LinkEntry {
     name: Spanned<String>,
     capacity: Spanned<String>,
+    queue_ms: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -95,16 +102,17 @@ struct MonitorEntry {
     link: Spanned<String>,
 }
 
-/// Reads a coordinator's file, of the life `epoch`.
+/// Reads a coordinator's file, of the life `epoch`, where that `policy` decides in the rule's place, if it is there. Whether
+/// it can, [`anabranch_proto::coordination::fitness`] says.
 ///
 /// # Errors
 ///
 /// What is wrong, and in which line.
-pub fn parse(text: &str, epoch: u64) -> Result<CoordinatorConfig, FileError> {
-    file_error::parse(text, |file| config(file, epoch))
+pub fn parse(text: &str, epoch: u64, policy: Option<Arc<Learned>>) -> Result<CoordinatorConfig, FileError> {
+    file_error::parse(text, |file| config(file, epoch, policy))
 }
 
-fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {
+fn config(file: File, epoch: u64, policy: Option<Arc<Learned>>) -> Result<CoordinatorConfig, Problem> {
     let (links, hosts) = (file.link.len(), file.host.len());
     if links == 0 || links > MOST_LINKS {
         return Err((
@@ -117,7 +125,16 @@ fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {
         let expected = format!("expected at least one [[host]] entry, and {MOST_MEMBERS} hosts and monitors at most");
         return Err((0, format!("{hosts} hosts and {} monitors; {expected}", file.monitor.len())));
     }
-    let every = file.every_ms.map_or(Ok(Duration::from_millis(100)), every)?;
+    let every = match (file.every_ms, &policy) {
+        (Some(said), Some(policy)) if Duration::from_millis(*said.get_ref()) != policy.sight.interval => {
+            let (name, interval) = (&policy.name, policy.sight.interval.as_millis_f64());
+            let message = format!("key `every_ms`: {}; {name} was made to decide every {interval} ms", said.get_ref());
+            return Err((said.span().start, format!("{message}: take this out")));
+        }
+        (_, Some(policy)) => policy.sight.interval,
+        (Some(said), None) => every(said)?,
+        (None, None) => Duration::from_millis(100),
+    };
     let utilisation = match file.utilisation {
         Some(part) if !(*part.get_ref() > 0.0 && *part.get_ref() <= 1.0) => {
             return Err((
@@ -136,7 +153,8 @@ fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {
         if places.insert(name.clone(), known.len()).is_some() {
             return Err((offset, format!("key `name`: there are two links \"{name}\"")));
         }
-        known.push(LinkConfig { name, capacity });
+        let queue = entry.queue_ms.map(queue).transpose()?;
+        known.push(LinkConfig { name, capacity, queue });
     }
     let place = |link: &Spanned<String>| {
         places.get(link.get_ref()).copied().ok_or_else(|| {
@@ -147,11 +165,16 @@ fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {
             )
         })
     };
+    // A policy may tell more than the link has, so that a queue is built on purpose.
+    let most_of = |capacity: Rate| match &policy {
+        Some(_) => Rate::from_bytes_per_sec_f64(capacity.bytes_per_sec() * f64::from(action::MOST)),
+        None => capacity,
+    };
     let mut members = Members::default();
     for host in &file.host {
         let link = place(&host.link)?;
         let least = host.least.as_ref().map_or(Ok(Rate::ZERO), |text| rate("least", text))?;
-        let most = host.most.as_ref().map_or(Ok(known[link].capacity), |text| rate("most", text))?;
+        let most = host.most.as_ref().map_or(Ok(most_of(known[link].capacity)), |text| rate("most", text))?;
         if let Some(text) = host.least.as_ref().filter(|_| least > most) {
             let message = format!("key `least`: {} is more than the host's most, {most}", text.get_ref());
             return Err((text.span().start, message));
@@ -171,9 +194,9 @@ fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {
         ShareText::PerFlow => Share::PerFlow,
         ShareText::PerHost => Share::PerHost,
     };
-    // Hosts of Linux keep to rates: their kernels' windows are their own.
-    let actuator = Actuator::Rate;
-    Ok(CoordinatorConfig { epoch, every, utilisation, actuator, share, links: known, members: members.all })
+    // Hosts of Linux keep to rates: their kernels' windows are their own. Programs that send do as a policy's windows say.
+    let actuator = policy.as_ref().map_or(Actuator::Rate, |policy| policy.actuator());
+    Ok(CoordinatorConfig { epoch, every, utilisation, actuator, share, links: known, members: members.all, policy })
 }
 
 fn every(every_ms: Spanned<u64>) -> Result<Duration, Problem> {
@@ -181,6 +204,13 @@ fn every(every_ms: Spanned<u64>) -> Result<Duration, Problem> {
     match *every_ms.get_ref() {
         ms if (least..=most).contains(&ms) => Ok(Duration::from_millis(ms)),
         ms => Err((every_ms.span().start, format!("key `every_ms`: {ms}; expected {least} to {most}"))),
+    }
+}
+
+fn queue(queue_ms: Spanned<u64>) -> Result<Duration, Problem> {
+    match *queue_ms.get_ref() {
+        ms if (1..=MOST_QUEUE_MS).contains(&ms) => Ok(Duration::from_millis(ms)),
+        ms => Err((queue_ms.span().start, format!("key `queue_ms`: {ms}; expected 1 to {MOST_QUEUE_MS}"))),
     }
 }
 
@@ -221,6 +251,9 @@ impl Members {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_control::policy::{Activation, Layer, Policy};
+    use anabranch_proto::coordination::policy::{Actuator as PolicyActuator, Agents, Feature, Sight};
+
     use super::*;
 
     fn file() -> String {
@@ -234,10 +267,10 @@ mod tests {
 
     #[test]
     fn hosts_and_monitors_are_members_of_the_links_that_they_name() {
-        let config = parse(&file(), 7).unwrap();
+        let config = parse(&file(), 7, None).unwrap();
         let capacity = Rate::from_bits_per_sec(100_000_000);
         assert_eq!((config.epoch, config.every, config.utilisation), (7, Duration::from_millis(50), 0.95));
-        assert_eq!(config.links, [LinkConfig { name: "uplink".into(), capacity }]);
+        assert_eq!(config.links, [LinkConfig { name: "uplink".into(), capacity, queue: None }]);
         let duty =
             Duty::Host { link: 0, least: Rate::from_bits_per_sec(1_000_000), most: capacity, most_flows: MOST_FLOWS };
         let alpha = Member { name: "alpha".into(), key: PeerKey([0x9d; 32]), duty };
@@ -245,11 +278,42 @@ mod tests {
         assert_eq!(config.members, [alpha, gateway]);
     }
 
+    fn policy(interval_ms: u64, actuator: PolicyActuator) -> Arc<Learned> {
+        let layers = vec![Layer { weights: vec![0.5], biases: vec![0.0] }];
+        let policy = Policy::new(layers, Activation::Tanh, vec![0.0], vec![1.0]).unwrap();
+        let (interval, features) = (Duration::from_millis(interval_ms), vec![Feature::Active]);
+        let sight = Sight { link: 0, interval, actuator, features, history: 1, delay: 0, agents: Agents::Hosts };
+        Arc::new(Learned { name: "p.safetensors".into(), policy, sight })
+    }
+
+    #[test]
+    fn a_policy_says_how_often_and_how_and_may_tell_more_than_the_link_has() {
+        let text = file().replace("every_ms = 50", "").replace("\"100 Mbit/s\"", "\"100 Mbit/s\"\nqueue_ms = 50");
+        for (actuator, told) in [
+            (PolicyActuator::Fixed, Actuator::Fixed),
+            (PolicyActuator::Bounded, Actuator::Maximum),
+            (PolicyActuator::Rate, Actuator::Rate),
+            (PolicyActuator::Share, Actuator::Rate),
+            (PolicyActuator::Lent, Actuator::Rate),
+        ] {
+            let config = parse(&text, 1, Some(policy(20, actuator))).unwrap();
+            assert_eq!((config.every, config.actuator), (Duration::from_millis(20), told));
+            assert_eq!(config.links[0].queue, Some(Duration::from_millis(50)));
+            let (least, most) = (Rate::from_bits_per_sec(1_000_000), Rate::from_bits_per_sec(125_000_000));
+            let duty = Duty::Host { link: 0, least, most, most_flows: MOST_FLOWS };
+            assert_eq!(config.members[0].duty, duty);
+        }
+        assert!(parse(&file(), 1, Some(policy(50, PolicyActuator::Rate))).is_ok(), "both say the same");
+        let error = parse(&file(), 1, Some(policy(20, PolicyActuator::Rate))).unwrap_err().to_string();
+        let said = "line 1: key `every_ms`: 50; p.safetensors was made to decide every 20 ms: take this out";
+        assert_eq!(error, said);
+    }
+
     #[test]
     fn the_file_on_the_books_page_is_one() {
         let page = include_str!("../../../../docs/coordination.md");
         let text = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
-        let config = parse(text, 1).unwrap();
+        let config = parse(text, 1, None).unwrap();
         let most = Rate::from_bits_per_sec(50_000_000);
         assert!(matches!(config.members[0].duty, Duty::Host { most: of, most_flows: 100, .. } if of == most));
         assert_eq!(config.members.len(), 2);
@@ -266,6 +330,7 @@ mod tests {
             ("every_ms = 50", "often = 1", 1, "unknown field `often`"),
             ("\"100 Mbit/s\"", "\"100\"", 5, "key `capacity`: \"100\": expected a number and a unit"),
             ("\"100 Mbit/s\"", "\"0 Mbit/s\"", 5, "key `capacity`: expected more than nothing"),
+            ("\"100 Mbit/s\"", "\"1 Mbit/s\"\nqueue_ms = 0", 6, "key `queue_ms`: 0; expected 1 to 60000"),
             ("9d9d", "9d", 9, "expected the 64 hexadecimal digits that `anabranch agent` prints"),
             (&same.0, &same.1, 15, "\"alpha\" has the same"),
             ("\"gateway\"", "\"alpha\"", 14, "there are two \"alpha\""),
@@ -276,13 +341,16 @@ mod tests {
         ] {
             let text = file().replacen(from, to, 1);
             assert_ne!(text, file(), "{from}");
-            let error = parse(&text, 1).unwrap_err();
+            let error = parse(&text, 1, None).unwrap_err();
             assert_eq!(error.line, line, "{error}");
             assert!(error.message.contains(said), "{error}; expected {said}");
         }
         let two = format!("{}\n[[link]]\nname = \"uplink\"\ncapacity = \"1 Mbit/s\"\n", file());
-        assert_eq!(parse(&two, 1).unwrap_err().to_string(), "line 19: key `name`: there are two links \"uplink\"");
+        assert_eq!(
+            parse(&two, 1, None).unwrap_err().to_string(),
+            "line 19: key `name`: there are two links \"uplink\""
+        );
         let nobody = "[[link]]\nname = \"a\"\ncapacity = \"1 Mbit/s\"\n";
-        assert!(parse(nobody, 1).unwrap_err().message.contains("expected at least one [[host]]"));
+        assert!(parse(nobody, 1, None).unwrap_err().message.contains("expected at least one [[host]]"));
     }
 }

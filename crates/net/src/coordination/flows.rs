@@ -4,6 +4,7 @@
 //! ```text
 //! rate   = budget / flows                              each flow's
 //! window = 2 rate RTT_min + 4 packets                  at most: the rate decides, whole packets need room
+//! window = rate RTT_min                                where a policy was made to tell windows: at first and at most, or fixed
 //! ```
 //!
 //! A coordinator caps the local controller and never replaces it ([C3]; design of `Bounds`): the window is a maximum, so
@@ -20,7 +21,7 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::agent::AgentEvent;
-use anabranch_proto::coordination::message::{Directive, Seen};
+use anabranch_proto::coordination::message::{Actuator, Directive, Seen};
 use anabranch_proto::coordination::peer::CoordinationEvent;
 
 use super::node::{CoordinationError, CoordinationNode};
@@ -62,6 +63,11 @@ impl Lease {
     /// The bounds of one of `flows` flows, whose controller counts `share` of a packet on the wire and sends packets of
     /// `packet`. They have no end yet: see [`Lease::left`].
     pub fn bounds(&self, flows: u32, share: f64, min_rtt: Option<Duration>, packet: Bytes) -> Bounds {
+        if self.directive.actuator != Actuator::Rate {
+            let counted = |rate: Rate| Rate::from_bits_per_sec((rate.bits_per_sec() as f64 * share) as u64);
+            let (rate, minimum) = (counted(self.directive.rate), counted(self.directive.minimum));
+            return Directive { rate, minimum, ..self.directive }.bounds(flows, min_rtt);
+        }
         let each = self.directive.rate.bits_per_sec() as f64 * share / f64::from(flows.max(1));
         let rate = Rate::from_bits_per_sec(each as u64);
         let window = min_rtt.map(|min_rtt| rate * min_rtt * 2 + packet * RESERVE);
@@ -151,7 +157,7 @@ impl Drop for FlowAgent {
 #[cfg(test)]
 mod tests {
     use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
-    use anabranch_proto::coordination::message::{Actuator, HostSeen};
+    use anabranch_proto::coordination::message::HostSeen;
 
     use super::*;
 
@@ -178,6 +184,22 @@ mod tests {
     }
 
     #[test]
+    fn windows_are_told_where_a_policy_tells_windows() {
+        let ends = Instant::now() + std::time::Duration::from_secs(60);
+        let minimum = Rate::from_bits_per_sec(8_000_000);
+        let bounds = |actuator, min_rtt: Option<Duration>| {
+            let directive = Directive { actuator, minimum, ..DIRECTIVE };
+            Lease { directive, ends }.bounds(4, 0.9, min_rtt, Bytes::new(1000))
+        };
+        // A quarter of 72 Mbit/s for 10 ms, and a quarter of 7.2.
+        let (window, least, rtt) = (Some(Bytes::new(22_500)), Some(Bytes::new(2250)), Some(Duration::from_millis(10)));
+        assert_eq!(bounds(Actuator::Fixed, rtt), Bounds { fixed: window, ..Bounds::default() });
+        let expected = Bounds { initial: window, maximum: window, minimum: least, ..Bounds::default() };
+        assert_eq!(bounds(Actuator::Maximum, rtt), expected);
+        assert_eq!(bounds(Actuator::Fixed, None), Bounds::default());
+    }
+
+    #[test]
     fn flows_have_a_lease_while_their_coordinator_lives_and_none_soon_after() {
         let (coordinator, host) = (PeerIdentity::generate(), PeerIdentity::generate());
         let capacity = Rate::from_bits_per_sec(10_000_000);
@@ -188,8 +210,9 @@ mod tests {
             utilisation: 1.0,
             actuator: Actuator::Rate,
             share: Share::PerFlow,
-            links: vec![LinkConfig { name: "uplink".into(), capacity }],
+            links: vec![LinkConfig { name: "uplink".into(), capacity, queue: None }],
             members: vec![Member { name: "host".into(), key: host.public(), duty }],
+            policy: None,
         };
         let mut node = CoordinationNode::coordinate(config, &coordinator, ([127, 0, 0, 1], 0).into()).unwrap();
         let agent = FlowAgent::start(node.link().clone(), host).unwrap();

@@ -19,6 +19,8 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::message::{HostSeen, LinkSeen};
 use procfs::net::TcpState;
 
+use super::qdisc;
+
 /// What a connection holds at most that needs no share of its own: a segment, such as a request, or a FIN (RFC 9293).
 const LEAST_FLOW: u32 = 1460;
 
@@ -90,6 +92,8 @@ pub enum HostError {
 #[derive(Clone, Debug)]
 pub struct Device {
     name: String,
+    /// By which the kernel knows it.
+    index: i32,
     statistics: PathBuf,
 }
 
@@ -108,7 +112,11 @@ impl Device {
         if !known.iter().any(|one| one == name) {
             return Err(HostError::NoDevice { name: name.to_owned(), known: known.join(", ") });
         }
-        Ok(Device { name: name.to_owned(), statistics: all.join(name).join("statistics") })
+        let path = all.join(name).join("ifindex");
+        let failed = |why| HostError::Read { what: path.display().to_string(), why };
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        let index = text.trim().parse().map_err(|_| failed(io::Error::other(format!("{text:?} is no number"))))?;
+        Ok(Device { name: name.to_owned(), index, statistics: all.join(name).join("statistics") })
     }
 
     fn count(&self, name: &str) -> Result<u64, HostError> {
@@ -127,13 +135,17 @@ impl Device {
         self.count("tx_bytes").map(Bytes::new)
     }
 
-    /// What a monitor of this device reports. Its queue is not known, nor what that drops.
+    /// What a monitor of this device reports: what has left, and what waits at the device's root queue or was dropped, there
+    /// or by the device. A queue of the device's own is not known, and none where the kernel does not say.
     ///
     /// # Errors
     ///
     /// As [`Device::sent`].
     pub fn link_seen(&self) -> Result<LinkSeen, HostError> {
-        Ok(LinkSeen { sent: self.sent()?, dropped: self.count("tx_dropped")?, ..LinkSeen::default() })
+        let (sent, by_device) = (self.sent()?, self.count("tx_dropped")?);
+        let queue = qdisc::queue(self.index).ok().flatten();
+        let dropped = by_device + queue.map_or(0, |queue| queue.dropped);
+        Ok(LinkSeen { sent, queued: queue.map(|queue| Bytes::new(queue.bytes)), dropped, ..LinkSeen::default() })
     }
 }
 

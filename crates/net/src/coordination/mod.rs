@@ -7,3 +7,5 @@ pub mod flows;
 #[cfg(target_os = "linux")]
 pub mod host;
 pub mod node;
+#[cfg(target_os = "linux")]
+mod qdisc;

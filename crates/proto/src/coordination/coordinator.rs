@@ -6,11 +6,13 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
-use super::budget::{lease, lifetime, period_after, renewal};
+use super::budget::{lifetime, period_after, renewal};
+pub use super::config::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
-use super::granted::Granted;
-use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
+pub use super::known::{Divided, Known};
+use super::message::{Datagram, Directive, Report, Seen, Terms};
+use super::steered::Steered;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// Quarters of a period after a decision at which the next comes at the soonest, if a host's flows have begun or
@@ -25,76 +27,6 @@ const MONITORS_OFTENER: u64 = 4;
 /// Hosts that report seldom are waited for if they may send more than one part in this many of a link together.
 const SELDOM_MATTERS: u64 = 20;
 
-/// How hosts share a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Share {
-    /// Equal rates for all flows.
-    #[default]
-    PerFlow,
-    /// Equal rates for all hosts that have flows.
-    PerHost,
-}
-
-/// A link that is divided.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LinkConfig {
-    /// Its name.
-    pub name: String,
-    /// What it carries on the wire, unless its monitor knows better.
-    pub capacity: Rate,
-}
-
-/// What an agent is there for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
-    /// Sending over a link.
-    Host {
-        /// Which.
-        link: usize,
-        /// What it keeps in any case while it has flows.
-        least: Rate,
-        /// What it takes at most.
-        most: Rate,
-        /// More flows than these do not count, whatever it reports.
-        most_flows: u32,
-    },
-    /// Watching a link.
-    Monitor {
-        /// Which.
-        link: usize,
-    },
-}
-
-/// An agent that may report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name.
-    pub name: String,
-    /// The key that it proves to have.
-    pub key: PeerKey,
-    /// What it is there for.
-    pub duty: Duty,
-}
-
-/// What is settled before the first report.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CoordinatorConfig {
-    /// Which life this is: higher than those before.
-    pub epoch: u64,
-    /// How often it decides.
-    pub every: Duration,
-    /// Which part of a link's capacity is given away, from 0 to 1.
-    pub utilisation: f64,
-    /// How flows keep to their shares.
-    pub actuator: Actuator,
-    /// How hosts share.
-    pub share: Share,
-    /// The links.
-    pub links: Vec<LinkConfig>,
-    /// Who may report.
-    pub members: Vec<Member>,
-}
-
 /// What an observer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoordinatorEvent {
@@ -104,102 +36,12 @@ pub enum CoordinatorEvent {
     Went(usize, Closed),
     /// One reports what it is not there for, or numbers that no agent counts.
     Untrue(usize),
-}
-
-/// What is known of an agent.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    session: Option<SessionId>,
-    report: Option<(Report, Time)>,
-    /// What it has sent, or what has passed over its link.
-    counted: Counted,
-    /// What it was told last, and until when that holds.
-    budget: Option<(Rate, Time)>,
-    /// What it was told until now.
-    granted: Granted,
-    /// How long after it was told a count shows what it did.
-    round_trip: Duration,
-    /// What was decided last that it may send.
-    decided: Rate,
-    /// When it is told again at the soonest.
-    next: Time,
-    /// How often it was told something new in this session.
-    words: u64,
-}
-
-impl Known {
-    /// Whether there is a session.
-    pub fn is_here(&self) -> bool {
-        self.session.is_some()
-    }
-
-    /// Its last report, and when that came.
-    pub fn report(&self) -> Option<(Report, Time)> {
-        self.report
-    }
-
-    /// What it sent, or what passed over its link, between its last two reports.
-    pub fn rate(&self) -> Rate {
-        self.counted.rate()
-    }
-
-    /// What it may send, and until when.
-    pub fn budget(&self) -> Option<(Rate, Time)> {
-        self.budget
-    }
-
-    /// Whether what was heard of it is still worth something.
-    pub fn is_fresh(&self, now: Time) -> bool {
-        self.report.is_some_and(|(report, at)| now.since(at) < lease(report.period))
-    }
-
-    /// Whether it has a lease.
-    fn is_directed(&self, now: Time) -> bool {
-        self.budget.is_some_and(|(_, ends)| ends > now)
-    }
-
-    /// Bytes that it sent between two instants, if it goes on after its last report as it did before. None without
-    /// two reports.
-    fn sent(&self, from: Time, to: Time) -> Option<f64> {
-        let (before, last) = self.counted.last_span()?;
-        if to <= last {
-            return self.counted.between(from, to);
-        }
-        let told = if from < last { self.counted.between(from, last)? } else { 0.0 };
-        if self.host().is_some_and(|host| host.flows == 0) {
-            return Some(told);
-        }
-        let did = self.counted.between(before, last)?;
-        let goes_on = |until: Time| self.granted.continued(did, before, last, until.max(last));
-        Some(told + goes_on(to) - goes_on(from))
-    }
-
-    fn host(&self) -> Option<HostSeen> {
-        match self.report?.0.seen {
-            Seen::Host(host) => Some(host),
-            Seen::Link(_) => None,
-        }
-    }
-
-    fn link(&self) -> Option<LinkSeen> {
-        match self.report?.0.seen {
-            Seen::Link(link) => Some(link),
-            Seen::Host(_) => None,
-        }
-    }
-}
-
-/// How a link was divided at the last decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Divided {
-    /// What the link carries.
-    pub capacity: Rate,
-    /// What others than the hosts send over it.
-    pub other: Rate,
-    /// What hosts with flows, and those that are silent and still have a lease, may send.
-    pub given: Rate,
-    /// Whether a monitor tells what passes, or did and its session stands.
-    pub is_monitored: bool,
+    /// The policy decides for a link from now on.
+    ByPolicy(usize),
+    /// The rule decides for a link from now on, since something is not known that the policy sees.
+    ByRule(usize),
+    /// The policy sees at a link what no training had shown it. It is told once.
+    Beyond(usize),
 }
 
 /// The machine.
@@ -209,6 +51,10 @@ pub struct Coordinator<A> {
     by_key: BTreeMap<PeerKey, usize>,
     known: Vec<Known>,
     divided: Vec<Divided>,
+    /// Each link's policy; none where the rule decides for good.
+    steered: Vec<Option<Steered>>,
+    /// What is to be told to an observer.
+    happened: VecDeque<CoordinatorEvent>,
     /// Which agent is at the other end of each session.
     members: BTreeMap<SessionId, usize>,
     /// Who is to be told.
@@ -226,8 +72,8 @@ impl<A> Coordinator<A> {
     ///
     /// # Panics
     ///
-    /// If a member's link is not there, two have the same key, or `every` is zero: those who read settings refuse
-    /// that.
+    /// If a member's link is not there, two have the same key, `every` is zero, or a policy does not fit
+    /// ([`super::fitness::check`]): those who read settings refuse that.
     pub fn new(config: CoordinatorConfig) -> Coordinator<A> {
         let by_key: BTreeMap<PeerKey, usize> =
             config.members.iter().enumerate().map(|(place, member)| (member.key, place)).collect();
@@ -241,6 +87,8 @@ impl<A> Coordinator<A> {
             by_key,
             known: config.members.iter().map(|_| Known::default()).collect(),
             divided: config.links.iter().map(|_| Divided::default()).collect(),
+            steered: (0..config.links.len()).map(|link| Steered::new(&config, link)).collect(),
+            happened: VecDeque::new(),
             members: BTreeMap::new(),
             told: VecDeque::new(),
             number: 0,
@@ -265,6 +113,22 @@ impl<A> Coordinator<A> {
     /// How each link was divided at the last decision.
     pub fn divided(&self) -> &[Divided] {
         &self.divided
+    }
+
+    /// Whether a policy decided last for a link.
+    pub fn is_by_policy(&self, link: usize) -> bool {
+        self.steered[link].as_ref().and_then(Steered::decides) == Some(true)
+    }
+
+    /// Why the rule decides for a link in place of the policy, in words; none where it does not.
+    pub fn blocked(&self, link: usize) -> Option<String> {
+        let (steered, policy) = (self.steered[link].as_ref()?, self.config.policy.as_ref()?);
+        Some(steered.blocked()?.in_words(&self.config, policy))
+    }
+
+    /// What the policy has seen at a link that no training had shown it, if it has, in words.
+    pub fn beyond(&self, link: usize) -> Option<&str> {
+        self.steered[link].as_ref()?.note()
     }
 
     fn decide(&mut self, now: Time) {
@@ -323,7 +187,8 @@ impl<A> Coordinator<A> {
         let (before, settled) = (self.divided[link], self.config.links[link].capacity);
         if let Some(monitor) = self.monitor(now, link) {
             let capacity = monitor.link().and_then(|seen| seen.capacity).unwrap_or(settled);
-            let other = self.other(now, link, monitor, capacity).unwrap_or(before.other).min(capacity);
+            let other = self.other(now, link, monitor, capacity).map(Rate::from_bytes_per_sec_f64);
+            let other = other.unwrap_or(before.other).min(capacity);
             return Divided { capacity, other, is_monitored: true, ..before };
         }
         let is_of_link = |member: &Member| member.duty == Duty::Monitor { link };
@@ -334,10 +199,10 @@ impl<A> Coordinator<A> {
         Divided { capacity: settled, ..Divided::default() }
     }
 
-    /// What others than the hosts have sent over a link, in the last span that all reports cover; none, where
+    /// What others than the hosts have sent over a link, in bytes a second, in the last span that all reports cover; none, where
     /// they cover none. Hosts that report seldom are taken to go on as they did, unless what they may send together
     /// matters: most of them do, and those that do not say so late.
-    fn other(&self, now: Time, link: usize, monitor: &Known, capacity: Rate) -> Option<Rate> {
+    fn other(&self, now: Time, link: usize, monitor: &Known, capacity: Rate) -> Option<f64> {
         let hosts = || {
             let all = self.config.members.iter().zip(&self.known);
             let counts = move |known: &Known| known.is_fresh(now) || known.is_directed(now);
@@ -354,24 +219,18 @@ impl<A> Coordinator<A> {
         let from = Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())).max(monitor.counted.first()?);
         let passed = monitor.counted.between(from, to).filter(|_| from < to)?;
         let sent: f64 = hosts().filter_map(|known| known.sent(from, to)).sum();
-        Some(Rate::from_bytes_per_sec_f64((passed - sent).max(0.0) / to.since(from).as_secs_f64()))
+        Some((passed - sent).max(0.0) / to.since(from).as_secs_f64())
     }
 
     fn divide(&mut self, now: Time, link: usize) {
         let watched = self.watched(now, link);
         let (capacity, other) = (watched.capacity, watched.other.bits_per_sec());
+        if self.ask(now, link, &watched) {
+            return self.follow(now, link, watched);
+        }
         let usable = capacity.bits_per_sec() as f64 * self.config.utilisation;
         let room = Rate::from_bits_per_sec((usable as u64).saturating_sub(other));
-        let mut claims = Vec::new();
-        let mut places = Vec::new();
-        for place in 0..self.known.len() {
-            if is_host_of(&self.config.members[place], link)
-                && let Some(claim) = self.claim(now, place)
-            {
-                claims.push(claim);
-                places.push(place);
-            }
-        }
+        let (places, mut claims) = self.claims(now, link);
         let shares = divide(room, &claims);
         let given = shares.iter().map(|share| share.bits_per_sec()).sum();
         // A host without flows knows what its first may send; that is not counted until it reports one.
@@ -392,7 +251,81 @@ impl<A> Coordinator<A> {
                 self.tell(now, now, place);
             }
         }
+        if let Some(steered) = &mut self.steered[link] {
+            steered.told_by_rule(capacity, &self.known);
+        }
         self.divided[link] = Divided { given: Rate::from_bits_per_sec(given), ..watched };
+    }
+
+    /// The hosts that are counted at a link, and what each wants.
+    fn claims(&self, now: Time, link: usize) -> (Vec<usize>, Vec<Claim>) {
+        let hosts = (0..self.known.len()).filter(|&place| is_host_of(&self.config.members[place], link));
+        hosts.filter_map(|place| Some((place, self.claim(now, place)?))).unzip()
+    }
+
+    /// Lets a link's policy look at it, and decide if all that it sees is known; whether it has.
+    fn ask(&mut self, now: Time, link: usize, watched: &Divided) -> bool {
+        let Some(mut steered) = self.steered[link].take() else { return false };
+        let other = self.monitor(now, link).and_then(|monitor| self.other(now, link, monitor, watched.capacity));
+        let other = other.unwrap_or(watched.other.bytes_per_sec());
+        let before = (steered.decides(), steered.note().is_some());
+        steered.ask(now, &self.known, watched.capacity, other);
+        let decides = steered.decides();
+        if before.0 != decides {
+            let event = if decides == Some(true) { CoordinatorEvent::ByPolicy } else { CoordinatorEvent::ByRule };
+            self.happened.push_back(event(link));
+        }
+        if steered.note().is_some() && !before.1 {
+            self.happened.push_back(CoordinatorEvent::Beyond(link));
+        }
+        self.steered[link] = Some(steered);
+        decides == Some(true)
+    }
+
+    /// Hosts have what the policy has told them, between what each keeps in any case, as by the rule, and what it takes at
+    /// most.
+    fn follow(&mut self, now: Time, link: usize, watched: Divided) {
+        let Some(steered) = self.steered[link].take() else { return };
+        let (places, claims) = self.claims(now, link);
+        // Without a weight they have what they keep.
+        let kept: Vec<Claim> = claims.iter().map(|claim| Claim { weight: 0, ..*claim }).collect();
+        let kept = divide(watched.capacity, &kept);
+        let mut counted = places.iter().zip(claims.iter().zip(&kept)).peekable();
+        let mut given = 0u64;
+        for (host, &place) in steered.hosts().iter().enumerate() {
+            let Duty::Host { least, most, .. } = self.config.members[place].duty else { continue };
+            let told = steered.rate(watched.capacity, host);
+            let decided = match counted.next_if(|(counted, _)| **counted == place) {
+                Some((_, (claim, kept))) => {
+                    let rate = told.min(claim.most).max(*kept);
+                    given = given.saturating_add(rate.bits_per_sec());
+                    rate
+                }
+                None => told.max(least).min(most),
+            };
+            self.known[place].decided = decided;
+            if self.known[place].is_fresh(now) {
+                self.tell(now, now, place);
+            }
+        }
+        self.divided[link] = Divided { given: Rate::from_bits_per_sec(given), ..watched };
+        self.steered[link] = Some(steered);
+    }
+
+    /// What a policy told is divided anew where the idle lend, if that is due.
+    fn divide_anew(&mut self, now: Time) {
+        for link in 0..self.steered.len() {
+            if self.steered[link].as_ref().is_some_and(|steered| steered.divides() <= now) {
+                let Some(steered) = &mut self.steered[link] else { continue };
+                steered.divide(now, &self.known);
+                self.follow(now, link, self.divided[link]);
+            }
+        }
+    }
+
+    /// When that is due next.
+    fn divides(&self) -> Time {
+        self.steered.iter().flatten().map(Steered::divides).min().unwrap_or(Time::MAX)
     }
 
     /// A host is told what it may send, if it was not for a period, at an occasion that was `due`: on a busy machine it is
@@ -427,9 +360,9 @@ impl<A> Coordinator<A> {
             return false;
         }
         let known = &mut self.known[place];
-        let (sent, flows) = match report.seen {
-            Seen::Host(host) => (host.sent, host.flows),
-            Seen::Link(link) => (link.sent, 0),
+        let (sent, lost, flows) = match report.seen {
+            Seen::Host(host) => (host.sent, host.lost.get(), host.flows),
+            Seen::Link(link) => (link.sent, link.dropped, 0),
         };
         if known.report.is_some_and(|(before, _)| report.number <= before.number) {
             // It was overtaken.
@@ -439,7 +372,11 @@ impl<A> Coordinator<A> {
         let period = report.period.min(LONGEST_PERIOD);
         known.report = Some((Report { period, ..report }, now));
         let goes_on = known.counted.note(now, report.at, sent.get());
-        if is_news {
+        if self.config.policy.is_some() {
+            known.lost.note(now, report.at, lost);
+            known.has_round_trips |= known.host().is_some_and(|host| host.rtt.is_some() && host.min_rtt.is_some());
+        } else if is_news {
+            // A policy decides at equal spans, which its numbers stand for.
             self.next = self.next.min((self.decided + self.config.every * HASTE_QUARTERS / 4).max(now));
         }
         goes_on
@@ -471,6 +408,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         // Its numbers begin anew, and so may its counts; its lease holds.
         let known = &mut self.known[place];
         (known.report, known.counted, known.words, known.next) = (None, Counted::default(), 0, now);
+        (known.lost, known.has_round_trips) = (Counted::default(), false);
         let every = match self.config.members[place].duty {
             Duty::Host { .. } => self.config.every,
             Duty::Monitor { .. } => (self.config.every / MONITORS_OFTENER).max(LEAST_PERIOD),
@@ -509,16 +447,19 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         }
     }
 
-    fn on_timer(&mut self, now: Time, _: &mut impl Sessions<Self>) {
+    fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         if self.next <= now {
             self.decide(now);
+        } else if self.divides() <= now {
+            self.divide_anew(now);
         } else if self.renews <= now {
             self.renew(now);
         }
+        self.happened.drain(..).for_each(|event| sessions.event(event));
     }
 
     fn timer(&self, _: Time) -> Time {
-        if self.members.is_empty() { Time::MAX } else { self.next.min(self.renews) }
+        if self.members.is_empty() { Time::MAX } else { self.next.min(self.renews).min(self.divides()) }
     }
 
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Datagram)> {

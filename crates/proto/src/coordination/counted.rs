@@ -68,6 +68,14 @@ impl Counted {
         Some(self.at(on_its_clock(to)) - self.at(on_its_clock(from)))
     }
 
+    /// How much it grew in the `span` that ends with the last report; nothing without two reports.
+    pub fn grown(&self, span: Duration) -> f64 {
+        let last = self.last();
+        let grown =
+            last.and_then(|to| self.between(Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())), to));
+        grown.unwrap_or(0.0)
+    }
+
     /// Between which instants the last two counts were true.
     pub fn last_span(&self) -> Option<(Time, Time)> {
         let (&(from, _), offset) = (self.counts.iter().nth_back(1)?, self.offset?);
@@ -118,6 +126,13 @@ mod tests {
         assert_eq!(counted.between(at(620), at(820)), Some(2000.0));
         assert_eq!(counted.between(at(655), at(750)), Some(950.0));
         assert_eq!(counted.rate(), Rate::from_bytes_per_sec(10_000));
+    }
+
+    #[test]
+    fn what_grew_in_a_span_until_the_last_report_does_not_depend_on_when_they_come() {
+        let counted = counted();
+        assert_eq!((counted.grown(ms(100)), counted.grown(ms(150)), counted.grown(ms(9000))), (1000.0, 1500.0, 4000.0));
+        assert_eq!(Counted::default().grown(ms(100)), 0.0);
     }
 
     #[test]

@@ -12,18 +12,25 @@
 //! - A directive is a rate for a host, and a lease: each host divides the rate by its own flows and multiplies it
 //!   by its own least round trip ([`budget`]), so that who lies about its round trip moves nobody else's share.
 //!   When no directive comes any more, the lease ends and the host's own congestion control is alone ([`agent`]).
+//! - In the rule's place a policy may decide that was trained on simulated links ([`policy`], [`fitness`]). It sees what
+//!   agents report, by the code by which it saw simulated flows.
 //!
 //! Reports and directives are numbered datagrams over sessions with keys that both ends have proved; one that is
 //! lost is not sent again, since the next says more.
 
 pub mod agent;
 pub mod budget;
+pub mod config;
 pub mod coordinator;
 mod counted;
 pub mod division;
+pub mod fitness;
 mod granted;
+mod known;
 pub mod message;
 pub mod peer;
+pub mod policy;
+mod steered;
 pub mod wire;
 
 use anabranch_control::time::Duration;

@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use anabranch_control::policy::{Activation, Cell, Layer, Policy};
 
-use super::error::SightError;
-use super::sight::{self, Sight};
-use super::{Actuator, Agents, Feature};
+use super::{Actuator, Agents, Feature, Sight, SightError, sight};
 
 /// The version of the files.
 const VERSION: u32 = 1;

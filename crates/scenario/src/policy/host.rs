@@ -1,55 +1,51 @@
-//! Who is steered: hosts, each with its flows, and sub-domains of hosts.
+//! Who is steered in a scenario: hosts, each with its flows, and sub-domains of hosts; and what can be seen of them.
+
+use anabranch_proto::coordination::policy::sight::{SHORTEST_INTERVAL_S, in_range};
+use anabranch_proto::coordination::policy::{Agents, Sight, SightError};
 
 use crate::flows::FlowScenario;
 
-/// Who is told something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Agents {
-    /// Each host.
-    #[default]
-    Hosts,
-    /// Each sub-domain: all hosts that come to the divided link over the same link before it. A coordinator of its own
-    /// divides there what the sub-domain is told.
-    Domains,
+/// The hosts of each of these agents, by their numbers in [`hosts`].
+pub fn agents_of(agents: Agents, scenario: &FlowScenario, link: usize) -> Vec<Vec<usize>> {
+    let hosts = hosts(scenario, link);
+    if agents == Agents::Hosts {
+        return (0..hosts.len()).map(|host| vec![host]).collect();
+    }
+    let mut domains: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (host, flows) in hosts.iter().enumerate() {
+        let receivers = &scenario.flows[flows[0]].receivers;
+        let way = receivers.iter().map(|receiver| &receiver.there).find(|way| way.contains(&link));
+        let way = way.expect("a host's flows pass the link");
+        let place = way.iter().position(|&passed| passed == link).expect("it is passed");
+        let uplink = way[place.saturating_sub(1)];
+        match domains.iter_mut().find(|(known, _)| *known == uplink && place > 0) {
+            Some((_, hosts)) => hosts.push(host),
+            None => domains.push((uplink, vec![host])),
+        }
+    }
+    domains.into_iter().map(|(_, hosts)| hosts).collect()
 }
 
-impl Agents {
-    /// All, with their names.
-    pub const ALL: [(&'static str, Agents); 2] = [("hosts", Agents::Hosts), ("domains", Agents::Domains)];
-
-    /// That of the name.
-    pub fn named(name: &str) -> Option<Agents> {
-        Agents::ALL.iter().find(|(known, _)| *known == name).map(|&(_, agents)| agents)
+/// Whether `sight` can be seen so in `scenario`.
+///
+/// # Errors
+///
+/// What can't be.
+pub fn check_in(sight: &Sight, scenario: &FlowScenario) -> Result<(), SightError> {
+    sight.check()?;
+    let (seconds, length) = (sight.interval.as_secs_f64(), scenario.length.as_secs_f64());
+    in_range("interval in seconds", seconds, SHORTEST_INTERVAL_S, length)?;
+    let links = scenario.links.len();
+    let Some(link) = scenario.links.get(sight.link) else {
+        return Err(SightError::NoLink { link: sight.link, links });
+    };
+    if link.rate.is_none() {
+        return Err(SightError::NoRate(link.name.clone()));
     }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Agents::Hosts => "hosts",
-            Agents::Domains => "domains",
-        }
+    if hosts(scenario, sight.link).is_empty() {
+        return Err(SightError::NoHost(link.name.clone()));
     }
-
-    /// The hosts of each, by their numbers in [`hosts`].
-    pub fn of(self, scenario: &FlowScenario, link: usize) -> Vec<Vec<usize>> {
-        let hosts = hosts(scenario, link);
-        if self == Agents::Hosts {
-            return (0..hosts.len()).map(|host| vec![host]).collect();
-        }
-        let mut domains: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (host, flows) in hosts.iter().enumerate() {
-            let receivers = &scenario.flows[flows[0]].receivers;
-            let way = receivers.iter().map(|receiver| &receiver.there).find(|way| way.contains(&link));
-            let way = way.expect("a host's flows pass the link");
-            let place = way.iter().position(|&passed| passed == link).expect("it is passed");
-            let uplink = way[place.saturating_sub(1)];
-            match domains.iter_mut().find(|(known, _)| *known == uplink && place > 0) {
-                Some((_, hosts)) => hosts.push(host),
-                None => domains.push((uplink, vec![host])),
-            }
-        }
-        domains.into_iter().map(|(_, hosts)| hosts).collect()
-    }
+    Ok(())
 }
 
 /// The flows of each host that sends over `link`, in the order of the flows. Flows whose way begins with the same
@@ -130,10 +126,10 @@ mod tests {
         let scenario = parse_flows(&text, "domains.toml", &[]).unwrap();
         let bottleneck = scenario.links.iter().position(|link| link.name == "m-r").unwrap();
         assert_eq!(hosts(&scenario, bottleneck), [vec![0, 4], vec![1], vec![2], vec![3]]);
-        assert_eq!(Agents::Domains.of(&scenario, bottleneck), [vec![0, 3], vec![1], vec![2]]);
-        assert_eq!(Agents::Hosts.of(&scenario, bottleneck), [[0], [1], [2], [3]]);
+        assert_eq!(agents_of(Agents::Domains, &scenario, bottleneck), [vec![0, 3], vec![1], vec![2]]);
+        assert_eq!(agents_of(Agents::Hosts, &scenario, bottleneck), [[0], [1], [2], [3]]);
         // Hosts for which the link is the first are one each.
         let access = scenario.flows[0].receivers[0].there[0];
-        assert_eq!(Agents::Domains.of(&scenario, access), [[0], [1]]);
+        assert_eq!(agents_of(Agents::Domains, &scenario, access), [[0], [1]]);
     }
 }

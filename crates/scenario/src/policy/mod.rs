@@ -1,17 +1,12 @@
-//! Policies that are learned: what they see of a link and its hosts, what their rates become, and the files that keep
-//! them. [`anabranch_control::policy`] has the network.
+//! Policies that are learned, as files, and the hosts of a scenario that they steer. [`anabranch_proto::coordination::policy`]
+//! has what they see and what their rates become.
 
-pub mod action;
-pub mod error;
-pub mod feature;
 pub mod file;
 pub mod flow;
 pub mod host;
-pub mod sight;
 
-pub use action::Actuator;
-pub use error::SightError;
-pub use feature::Feature;
+pub use anabranch_proto::coordination::policy::{
+    Actuator, Agents, Feature, Sight, SightError, action, error, feature, sight,
+};
 pub use file::Saved;
-pub use host::{Agents, hosts};
-pub use sight::Sight;
+pub use host::{agents_of, check_in, hosts};

@@ -6,7 +6,7 @@ use super::super::error::{Problem, is_option};
 use super::super::shape::{Either, Said, keys, said};
 use crate::flows::{FlowScenario, Learned};
 use crate::policy::file::PartError;
-use crate::policy::{Saved, SightError};
+use crate::policy::{Saved, SightError, agents_of, check_in};
 
 /// A file's name, or all that is in it.
 pub type Policy = Either<String, PolicyKeys>;
@@ -41,11 +41,11 @@ impl Said<Policy> {
         if !scenario.flows.iter().any(|flow| flow.steered) {
             return Err(wrong("it steers nobody; expected steered = true in a [[flow]]".to_owned()));
         }
-        sight.check_in(scenario).map_err(|error| match error {
+        check_in(&sight, scenario).map_err(|error| match error {
             SightError::NoHost(link) => wrong(format!("no flow that is steered passes link \"{link}\"")),
             error => wrong(error.to_string()),
         })?;
-        let (agents, features) = (sight.agents.of(scenario, link).len(), sight.features.len());
+        let (agents, features) = (agents_of(sight.agents, scenario, link).len(), sight.features.len());
         let reading = saved.policy.reading(agents, features, sight.history);
         let reading = reading.map_err(|error| wrong(error.to_string()))?;
         Ok(Learned { name, saved, sight, reading })

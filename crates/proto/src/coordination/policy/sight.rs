@@ -3,10 +3,9 @@
 use anabranch_control::time::Duration;
 
 use super::action::Actuator;
+use super::agents::Agents;
 use super::error::SightError;
 use super::feature::Feature;
-use super::host::{Agents, hosts};
-use crate::flows::FlowScenario;
 
 /// The most observations that one holds, the present one included.
 pub const MOST_HISTORY: usize = 64;
@@ -15,7 +14,7 @@ pub const MOST_HISTORY: usize = 64;
 pub const MOST_DELAY: usize = 64;
 
 /// The shortest time between two actions, in seconds.
-const SHORTEST_INTERVAL_S: f64 = 1e-3;
+pub const SHORTEST_INTERVAL_S: f64 = 1e-3;
 
 /// The longest.
 const LONGEST_INTERVAL_S: f64 = 1e6;
@@ -75,27 +74,5 @@ impl Sight {
             return Err(SightError::Windows);
         }
         if self.features.is_empty() { Err(SightError::NoFeature { known: Feature::names() }) } else { Ok(()) }
-    }
-
-    /// Whether it can be seen so in `scenario`.
-    ///
-    /// # Errors
-    ///
-    /// What can't be.
-    pub fn check_in(&self, scenario: &FlowScenario) -> Result<(), SightError> {
-        self.check()?;
-        let (seconds, length) = (self.interval.as_secs_f64(), scenario.length.as_secs_f64());
-        in_range("interval in seconds", seconds, SHORTEST_INTERVAL_S, length)?;
-        let links = scenario.links.len();
-        let Some(link) = scenario.links.get(self.link) else {
-            return Err(SightError::NoLink { link: self.link, links });
-        };
-        if link.rate.is_none() {
-            return Err(SightError::NoRate(link.name.clone()));
-        }
-        if hosts(scenario, self.link).is_empty() {
-            return Err(SightError::NoHost(link.name.clone()));
-        }
-        Ok(())
     }
 }

@@ -134,7 +134,7 @@ impl Feature {
     }
 
     /// All names, for people.
-    pub(super) fn names() -> String {
+    pub fn names() -> String {
         Feature::ALL.map(Feature::name).join(", ")
     }
 
@@ -208,6 +208,23 @@ impl Feature {
     /// Whether a coordinator of real hosts can know it: from its senders' and routers' reports.
     pub fn is_deployable(self) -> bool {
         self != Feature::CrossNext
+    }
+
+    /// Whether a coordinator knows it from who watches the link alone.
+    pub fn needs_monitor(self) -> bool {
+        let is_of_cross_traffic =
+            matches!(self, Feature::CrossShare | Feature::CrossAge | Feature::CrossOn | Feature::CrossOff);
+        is_of_cross_traffic || self.needs_queue()
+    }
+
+    /// Whether it is of the link's queue.
+    pub fn needs_queue(self) -> bool {
+        matches!(self, Feature::Queue | Feature::Dropped)
+    }
+
+    /// Whether a coordinator knows it from hosts that tell round trips, and with them what they lost.
+    pub fn needs_round_trips(self) -> bool {
+        matches!(self, Feature::RoundTrip | Feature::Loss | Feature::Pipe)
     }
 
     /// Its value.

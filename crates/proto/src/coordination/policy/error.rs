@@ -1,7 +1,7 @@
 //! Why a coordinator cannot see what it is to see.
 
 use super::action::Actuator;
-use super::host::Agents;
+use super::agents::Agents;
 
 /// Why nothing can be seen so.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
