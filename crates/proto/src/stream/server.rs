@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
-use self::control_traffic::ControlTraffic;
+use self::control_traffic::{ControlTraffic, MOST_OF_TREES, MOST_WHILE_BEHIND};
 use self::views::OverlayViews;
 use super::answers::Answers;
 use super::beginning::Beginnings;
@@ -229,11 +229,16 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
         }
         while has_trees
-            && self.control.has_room_for_trees(now, self.tracker.upload())
+            && self.control.has_room(now, self.tracker.upload(), MOST_OF_TREES)
             && let Some((session, assignment)) = self.tracker.next_assignment()
         {
             self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
         }
+    }
+
+    /// Whether pushes wait so long that viewers miss what has not left, while messages take much of the line.
+    fn is_overrun(&self, now: Time) -> bool {
+        self.uplink.waited(now) >= SILENCE && !self.control.has_room(now, self.tracker.upload(), MOST_WHILE_BEHIND)
     }
 
     /// Sends `message`, and counts what it takes.
@@ -354,8 +359,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         self.tracker.on_heard(now, client);
         match message {
             Message::Report(report) => self.on_report(now, session, client, &report, sessions),
-            // What has not left yet, nobody has: whoever misses it gets it from no other parent either.
-            Message::Silent(_) if self.uplink.waited(now) >= SILENCE => {}
+            // What has not left yet, nobody has: many who miss it would be moved, and be told so, for nothing.
+            Message::Silent(_) if self.is_overrun(now) => {}
             Message::Silent(feeds) => {
                 for feed in feeds {
                     self.tracker.on_silent(now, client, &feed);
@@ -448,3 +453,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         next_datagram(now, uplink, (patience, patience), get)
     }
 }
+
+#[cfg(test)]
+mod tests;

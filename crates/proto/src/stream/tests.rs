@@ -154,22 +154,6 @@ fn who_cannot_be_served_is_told_and_gets_in_when_there_is_room() {
     assert!(stage.played(2, at(7000)).0 > 150);
 }
 
-#[test]
-fn while_the_server_is_behind_nobody_is_moved_for_what_has_not_left() {
-    // It believes that its line bears three streams, and all it bears is one.
-    let mut stage = Stage::new(Mode::Hybrid, MBIT(9));
-    stage.network.join(SERVER, server(Mode::Hybrid, MBIT(9)), Rate::from_bits_per_sec(2_000_000));
-    stage.run(at(1000));
-    for node in 1..=3 {
-        stage.network.join(node, client(MBIT(4)), MBIT(4));
-    }
-    stage.run(at(10_000));
-    let is_silent = |event: &StreamEvent<TestPacket>| matches!(event, StreamEvent::Client(ClientEvent::Silent(_)));
-    assert!(stage.network.events.iter().any(|(.., event)| is_silent(event)), "its children miss much");
-    let StreamPeer::Server(server) = stage.network.peer(SERVER) else { panic!("a server") };
-    assert_eq!(server.tracker().parent_changes(), 0);
-}
-
 /// Eight clients in `mode`, the server with room for two streams, after ten seconds.
 fn eight(mode: Mode) -> Stage {
     let mut stage = Stage::new(mode, MBIT(5));

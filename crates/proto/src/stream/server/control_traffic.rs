@@ -2,8 +2,9 @@
 //!
 //! They leave before any packet of the stream does. Where many come at once they take a third of an uplink, and the
 //! stream has what is left; were its pushes planned without them, all would wait, viewers would miss what has not left
-//! yet, say so, and be told of other parents, which takes even more. So trees and newcomers get what messages leave,
-//! and messages about the trees never more than [`MOST_OF_TREES`]: who is told later has waited for nothing worse.
+//! yet, say so, and be told of other parents, which takes even more. So trees and newcomers get what messages leave, as
+//! long as there is enough for all, and messages about the trees never more than [`MOST_OF_TREES`]: who is told later
+//! has waited for nothing worse.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -15,7 +16,10 @@ use crate::session::{DATAGRAM_HEADERS, WireLength};
 const MEMORY: Duration = Duration::from_millis(1000);
 
 /// Messages about the trees wait while messages take this part of what the server can send.
-const MOST_OF_TREES: f64 = 0.5;
+pub(super) const MOST_OF_TREES: f64 = 0.5;
+
+/// While the stream itself is behind, viewers that miss something are not moved where messages take this part.
+pub(super) const MOST_WHILE_BEHIND: f64 = 0.125;
 
 /// Bytes of the server's part of a handshake: RFC 9000 (14.1) has packets that begin a connection filled up to 1200.
 const HANDSHAKE: usize = 1200 + 28;
@@ -52,9 +56,9 @@ impl ControlTraffic {
         Bytes::new(self.left(now) as u64) / MEMORY
     }
 
-    /// Whether another message about the trees may leave now, where the server can send `upload`.
-    pub fn has_room_for_trees(&self, now: Time, upload: Rate) -> bool {
-        self.rate(now).bytes_per_sec() < MOST_OF_TREES * upload.bytes_per_sec()
+    /// Whether messages and handshakes take less than this part of what the server can send.
+    pub fn has_room(&self, now: Time, upload: Rate, part: f64) -> bool {
+        self.rate(now).bytes_per_sec() < part * upload.bytes_per_sec()
     }
 }
 
@@ -90,7 +94,7 @@ mod tests {
     fn messages_about_trees_get_half_and_what_comes_in_bunches_waits() {
         let (mut traffic, upload) = (ControlTraffic::default(), Rate::from_bits_per_sec(1_600_000));
         let mut round = |number: u64| {
-            let has_room = traffic.has_room_for_trees(at(10 * number), upload);
+            let has_room = traffic.has_room(at(10 * number), upload, MOST_OF_TREES);
             // As many as there is room for: 4 of them are more than half.
             (0..4).take_while(|_| has_room).for_each(|_| traffic.on_message(at(10 * number), &Kilobyte));
             has_room

@@ -192,7 +192,7 @@ impl<A: Copy + Eq> Tracker<A> {
             .any(|substitute| self.book.reassign(slice, child, substitute, &self.latencies, &mut self.changes));
         // Who is gone gets nothing: for others there is what it was sent.
         let (places, held) = self.book.places(NodeId::SERVER);
-        if !is_placed && held - self.unanswering_children(NodeId::SERVER) < self.places(self.for_the_stream()) {
+        if !is_placed && held - self.unanswering_children(NodeId::SERVER) < self.places(self.config.upload) {
             self.set_places(NodeId::SERVER, places.max(held + 1));
             let server = Substitute::Asked(NodeId::SERVER);
             is_placed = self.book.reassign(slice, child, server, &self.latencies, &mut self.changes);

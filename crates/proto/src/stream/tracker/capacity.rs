@@ -140,12 +140,13 @@ impl<A: Copy + Eq> Tracker<A> {
     /// of viewers costs nothing. Trees alone are as printed, and the server holds as many as it can.
     fn server_places(&self, more: usize) -> usize {
         let all = self.planned(self.server_room());
+        let beside_messages = self.planned(self.room_beside_messages());
         let slices = usize::from(self.config.slices);
         let wanted = (more + 1) * slices;
         let borne: usize = self.viewers().map(|viewer| self.planned(self.bears(viewer))).sum();
-        // What nobody else can give is not kept.
+        // What nobody else can give is not kept, neither for newcomers nor for messages.
         let lacking = (self.len() * slices + wanted).saturating_sub(borne);
-        let most = (all - self.kept_for_newcomers(all, wanted)).max(lacking).min(all);
+        let most = (beside_messages - self.kept_for_newcomers(beside_messages, wanted)).max(lacking).min(all);
         if !self.config.has_backups || !self.has_spare || borne < self.len() * slices + wanted {
             return most;
         }
@@ -188,13 +189,19 @@ impl<A: Copy + Eq> Tracker<A> {
         }
     }
 
+    /// Children that the server may have besides what it tells viewers.
+    pub(super) fn room_beside_messages(&self) -> usize {
+        let taken = self.places(self.config.upload) - self.places(self.for_the_stream());
+        self.server_room().saturating_sub(taken)
+    }
+
     /// Whether those who have come in the last `span`, and another, can get that much of the stream in
     /// that time besides what is new: that takes each as many places again as it has parents, and of those
     /// who have not just come themselves.
     pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
         let is_new = |viewer: &&Viewer<A>| now.since(viewer.joined) < span;
         let new = self.viewers().filter(is_new).count();
-        let server = self.server_room().saturating_sub(self.book.places(NodeId::SERVER).1);
+        let server = self.room_beside_messages().saturating_sub(self.book.places(NodeId::SERVER).1);
         new * usize::from(self.config.slices) <= self.free(self.viewers().filter(|viewer| !is_new(viewer))) + server
     }
 

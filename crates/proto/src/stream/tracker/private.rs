@@ -74,7 +74,7 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Children that the server may have in the trees: what private viewers leave.
     pub(super) fn server_room(&self) -> usize {
         let taken = self.private.viewers.len() * usize::from(self.config.slices);
-        self.places(self.for_the_stream()).saturating_sub(taken)
+        self.places(self.config.upload).saturating_sub(taken)
     }
 
     /// Whether there are places for this many private viewers.

@@ -70,11 +70,15 @@ fn viewers_are_told_of_their_places_in_turn_and_each_of_all_that_is_new() {
 #[test]
 fn what_messages_take_of_the_server_is_for_no_child() {
     let (mut tracker, _) = audience(0, MBIT(4), 6);
-    let before = tracker.server_room();
+    let (all, room) = (tracker.server_room(), |tracker: &Tracker<u32>| tracker.room_beside_messages());
+    assert_eq!(room(&tracker), all);
     tracker.set_control(Rate::from_bits_per_sec(1_340_000 * 3));
-    assert_eq!(tracker.server_room(), before / 2);
+    assert_eq!(room(&tracker), all / 2);
     tracker.set_control(MBIT(1000));
-    assert_eq!(tracker.server_room(), 0);
+    assert_eq!(room(&tracker), 0);
+    // Who can be fed by nobody else is let in nevertheless.
+    let others = (0..90).take_while(|&viewer| join(&mut tracker, at(0), viewer, Rate::ZERO).is_ok()).count();
+    assert_eq!(others, all / usize::from(SLICES));
 }
 
 #[test]
