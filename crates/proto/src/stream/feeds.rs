@@ -630,7 +630,7 @@ mod tests {
     #[test]
     fn who_asks_in_vain_for_another_parent_asks_ever_more_seldom_until_something_comes() {
         let mut feeds = fed();
-        let mut asked = |feeds: &mut Feeds<u32>, from: u64, until: u64| {
+        let asked = |feeds: &mut Feeds<u32>, from: u64, until: u64| {
             let is_told = |tick: &u64| {
                 let mut is_told = false;
                 feeds.watch(at(50 * tick), PacketId(1000), |step| is_told |= matches!(step, Step::Silent(_)));
