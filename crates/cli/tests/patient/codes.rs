@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::running::{Running, SETTINGS};
 
@@ -245,7 +245,12 @@ fn a_transfer_that_is_interrupted_or_refused_leaves_the_folder_as_it_was() {
         let mut receiver = start(&["receive", "7-crowfoot-orlando", "--relays", &at, "--out", "in"], path);
         receiver.after("waiting for the sender");
         receiver.after("offered: ");
-        std::thread::sleep(Duration::from_millis(1_500));
+        // It is on its way, hidden, for twenty seconds from when a busy machine has made the session.
+        let patience = Instant::now() + Duration::from_millis(10_000);
+        while names(&path.join("in")).len() < 2 && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::thread::sleep(Duration::from_millis(500));
         // With a journal or not yet.
         assert!((2..=3).contains(&names(&path.join("in")).len()), "it is on its way, hidden");
         if interrupted == "sender" {
