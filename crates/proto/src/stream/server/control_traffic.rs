@@ -3,8 +3,8 @@
 //! They leave before any packet of the stream does. Where many come at once they take a third of an uplink, and the
 //! stream has what is left; were its pushes planned without them, all would wait, viewers would miss what has not left
 //! yet, say so, and be told of other parents, which takes even more. So trees and newcomers get what messages leave, as
-//! long as there is enough for all, and messages about the trees never more than [`MOST_OF_TREES`]: who is told later
-//! has waited for nothing worse.
+//! long as there is enough for all, and messages about the trees never more than [`MOST_OF_TREES`]: who has to wait is
+//! then told of all that is new by one message.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};

@@ -68,7 +68,7 @@ fn viewers_are_told_of_their_places_in_turn_and_each_of_all_that_is_new() {
 }
 
 #[test]
-fn what_messages_take_of_the_server_is_for_no_child() {
+fn what_messages_take_is_kept_back_unless_nobody_else_can_feed_a_newcomer() {
     let (mut tracker, _) = audience(0, MBIT(4), 6);
     let (all, room) = (tracker.server_room(), |tracker: &Tracker<u32>| tracker.room_beside_messages());
     assert_eq!(room(&tracker), all);
