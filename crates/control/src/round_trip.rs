@@ -88,13 +88,18 @@ impl RoundTripEstimator {
 }
 
 /// The mean of `kept` and `new` in which the new one weighs `1 / 2^shift`, in nanoseconds, rounded
-/// down. What of each is left when it is divided is weighed apart: a clock may say any time, and
-/// the sum of undivided ones need not fit.
+/// down. A clock may say any time: where the sum of undivided ones may not fit, what of each is left
+/// when it is divided is weighed apart.
 #[inline]
 fn weigh(shift: u32, kept: u64, new: u64) -> Duration {
     let weight = (1 << shift) - 1;
-    let left = ((kept & weight) * weight + (new & weight)) >> shift;
-    Duration::from_nanos((kept >> shift) * weight + (new >> shift) + left)
+    let mean = if kept | new < 1 << 60 {
+        (kept * weight + new) >> shift
+    } else {
+        let left = ((kept & weight) * weight + (new & weight)) >> shift;
+        (kept >> shift) * weight + (new >> shift) + left
+    };
+    Duration::from_nanos(mean)
 }
 
 #[cfg(test)]

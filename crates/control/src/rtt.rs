@@ -172,7 +172,7 @@ impl PairRtts {
 
     /// When the ACK of a packet over `route` (relays, then destination) is late:
     /// `T = Σ (L + α V)` over the pairs on the way (4.6).
-    #[inline]
+    #[inline(always)]
     pub fn timeout(&self, route: &[Slot]) -> Duration {
         let (mut total, own, deviations) = (0.0, self.own, self.deviations);
         match &self.pairs {
@@ -189,7 +189,7 @@ impl PairRtts {
 
     /// Learns from the ACK of a packet over `route` (relays, then destination)
     /// that came after `rtt`.
-    #[inline]
+    #[inline(always)]
     pub fn sample(&mut self, route: &[Slot], rtt: Duration) {
         // l = R / (h + 1) (figure 4.1); at least 1 ns, for 0 says "no sample".
         let sample = (rtt.as_nanos() as f32 / route.len() as f32).max(1.0);

@@ -176,7 +176,7 @@ impl<A: Copy, T: TelemetryField> OverlayPeer<A, T> {
             if wake != Wake::DepartNow(()) {
                 return;
             }
-            let Wake::DepartNow(departure) = self.sender.poll(now, self.destination) else {
+            let Wake::DepartNow(departure) = self.sender.poll_ready(now, self.destination) else {
                 self.waits_until = self.wake(now).time(now);
                 return;
             };

@@ -88,6 +88,7 @@ struct Remembered {
 }
 
 const _: () = assert!(size_of::<Remembered>() == 24, "senders remember many packets: keep them small");
+const _: () = assert!(size_of::<PackedHop>() == 6 && size_of::<Deadline>() == 12);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -96,53 +97,53 @@ enum State {
     Late,
 }
 
-/// A hop in six bytes instead of eight: its slot, and the halves of its ticket.
+/// A hop in six bytes instead of eight.
 #[derive(Clone, Copy, Debug)]
-struct PackedHop([u16; 3]);
+#[repr(Rust, packed(2))]
+struct PackedHop {
+    slot: Slot,
+    ticket: Ticket,
+}
 
 impl PackedHop {
     #[inline]
     fn of(hop: &Hop) -> PackedHop {
-        let Ticket(ticket) = hop.ticket;
-        PackedHop([hop.slot.0, (ticket >> 16) as u16, ticket as u16])
+        PackedHop { slot: hop.slot, ticket: hop.ticket }
     }
 
     #[inline]
     fn hop(self) -> Hop {
-        let PackedHop([slot, upper, lower]) = self;
-        Hop { slot: Slot(slot), ticket: Ticket(u32::from(upper) << 16 | u32::from(lower)) }
+        Hop { slot: self.slot, ticket: self.ticket }
     }
 }
 
 /// When a remembered packet's deadline passes; stale once that packet is forgotten, or has another
 /// deadline. The soonest is the greatest.
+/// In twelve bytes instead of sixteen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 struct Deadline {
-    /// Nanoseconds, the upper half first: in one word they would take four bytes more.
-    at: [u32; 2],
+    at: Time,
     index: u32,
 }
 
 impl Deadline {
-    fn new(at: Time, index: u32) -> Deadline {
-        let nanos = at.as_nanos();
-        Deadline { at: [(nanos >> 32) as u32, nanos as u32], index }
-    }
-
     #[inline]
     fn at(&self) -> Time {
-        let [upper, lower] = self.at.map(u64::from);
-        Time::from_nanos(upper << 32 | lower)
+        self.at
     }
 }
 
 impl Ord for Deadline {
+    #[inline]
     fn cmp(&self, other: &Deadline) -> Ordering {
-        (other.at(), other.index).cmp(&(self.at(), self.index))
+        let (own, others) = ((self.at, self.index), (other.at, other.index));
+        others.cmp(&own)
     }
 }
 
 impl PartialOrd for Deadline {
+    #[inline]
     fn partial_cmp(&self, other: &Deadline) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -231,6 +232,13 @@ impl PathSender {
             Wake::WaitUntil(time) => return Wake::WaitUntil(time),
             Wake::AwaitOutcome => return Wake::AwaitOutcome,
         }
+        self.poll_ready(now, destination)
+    }
+
+    /// The same for who has asked [`wake`](Self::wake) at this instant, and knows that a packet may leave.
+    #[inline]
+    pub fn poll_ready(&mut self, now: Time, destination: Slot) -> Wake<Departure> {
+        debug_assert_eq!(self.wake(now), Wake::DepartNow(()), "a packet may leave");
         let mut path = [Hop::default(); MAX_RELAYS];
         let path = &mut path[..self.relays()];
         self.refused =
@@ -275,7 +283,7 @@ impl PathSender {
     }
 
     /// After so long the ACK of a packet over `route` (relays, then destination) is late.
-    #[inline]
+    #[inline(always)]
     fn timeout(&self, route: &[Slot]) -> Duration {
         let by_pairs = self.rtts.timeout(route);
         let (&destination, path) = route.split_last().expect("a route has a destination");
@@ -286,6 +294,7 @@ impl PathSender {
         self.rng.numbered(u64::from(id.generation) << 32 | u64::from(id.index))
     }
 
+    #[inline(always)]
     fn remember(&mut self, now: Time, deadline: Time, destination: Slot, path: &[Hop]) -> PacketId {
         let index = self.free.pop().unwrap_or_else(|| {
             let blank = Remembered { sent_at: now, deadline, generation: 0, destination, state: State::Free };
@@ -306,11 +315,12 @@ impl PathSender {
         PacketId { index, generation }
     }
 
+    #[inline(always)]
     fn await_deadline(&mut self, deadline: Time, index: u32) {
         if self.deadlines.len() == self.deadlines.capacity() && !self.drop_stale() {
             self.deadlines.reserve_exact(self.deadlines.len() / 4 + LEAST_ROOM);
         }
-        self.deadlines.push(Deadline::new(deadline, index));
+        self.deadlines.push(Deadline { at: deadline, index });
     }
 
     /// How many relays each packet passes.
@@ -323,16 +333,17 @@ impl PathSender {
         index * self.relays()..(index + 1) * self.relays()
     }
 
-    /// The path of the packet at `index`, and behind it no relays.
-    #[inline]
-    fn path_of(&self, index: usize) -> [Hop; MAX_RELAYS] {
-        let mut path = [Hop::default(); MAX_RELAYS];
+    /// The path of the packet at `index`, unpacked into `path`.
+    #[inline(always)]
+    fn path_of<'a>(&self, index: usize, path: &'a mut [Hop; MAX_RELAYS]) -> &'a [Hop] {
+        let path = &mut path[..self.relays()];
         for (hop, packed) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
             *hop = packed.hop();
         }
         path
     }
 
+    #[inline(always)]
     fn forget(&mut self, index: u32) {
         let entry = &mut self.remembered[index as usize];
         entry.state = State::Free;
@@ -352,8 +363,8 @@ impl PathSender {
             return AckVerdict::Forged;
         }
         let rtt = now.since(entry.sent_at);
-        let path = self.path_of(index);
-        let path = &path[..self.relays()];
+        let mut path = [Hop::default(); MAX_RELAYS];
+        let path = self.path_of(index, &mut path);
         let mut route = [entry.destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
@@ -411,8 +422,8 @@ impl PathSender {
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             let entry = *entry;
             self.await_deadline(entry.deadline, index);
-            let path = self.path_of(index as usize);
-            let path = &path[..self.relays()];
+            let mut path = [Hop::default(); MAX_RELAYS];
+            let path = self.path_of(index as usize, &mut path);
             let report = Report {
                 now,
                 sent_at: entry.sent_at,
@@ -429,11 +440,13 @@ impl PathSender {
     }
 
     /// Whether the packet at `index`, whose deadline has passed, has another one by what is known now.
+    #[inline(never)]
     fn move_deadline(&mut self, now: Time, index: u32) -> bool {
         let Remembered { sent_at, destination, .. } = self.remembered[index as usize];
-        let path = self.path_of(index as usize);
+        let mut path = [Hop::default(); MAX_RELAYS];
+        let path = self.path_of(index as usize, &mut path);
         let mut route = [destination; MAX_RELAYS + 1];
-        for (slot, hop) in route.iter_mut().zip(&path[..self.relays()]) {
+        for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
         }
         let deadline = sent_at + self.timeout(&route[..=self.relays()]);

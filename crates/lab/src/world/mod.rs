@@ -98,6 +98,10 @@ where
     O: Observer<M>,
     W: Worker<M>,
 {
+    /// Whether machines ask for jobs at all: one that cannot has a job without values, of which an option needs no
+    /// room.
+    const HAS_JOBS: bool = size_of::<Option<M::Job>>() > 0;
+
     /// An empty world on `fabric`.
     pub fn new(fabric: F, carrier: C, observer: O, worker: W) -> World<M, F, C, O, W> {
         World {
@@ -277,7 +281,7 @@ where
             if self.surroundings.observer.calls_agent() {
                 return Stop::Call;
             }
-            if self.surroundings.jobs != jobs {
+            if Self::HAS_JOBS && self.surroundings.jobs != jobs {
                 return Stop::Job;
             }
         }

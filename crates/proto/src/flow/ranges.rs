@@ -130,6 +130,21 @@ impl AckRanges {
         self.count == others.count && self.highest().0 == others.highest().0 && self.spans[1..] == others.spans[1..]
     }
 
+    /// Which numbers these have that `previous` do not, the first and the last of each of two ranges (none of
+    /// where the last is lower), if these are `previous` with another range above: the highest of those may have
+    /// grown, and the lowest may be missing. None where they differ otherwise.
+    #[inline]
+    pub(super) fn ends_over(&self, previous: &AckRanges) -> Option<[(u64, u64); 2]> {
+        let (low, high) = self.highest();
+        let below = low.checked_sub(u64::from(self.spans[1]) + 1)?;
+        let is_shifted = self.count >= 2
+            && previous.count >= 1
+            && below.checked_sub(u64::from(self.spans[2])) == Some(previous.highest().0)
+            && below >= previous.largest
+            && self.spans[3..] == previous.spans[1..MAX_SPANS - 2];
+        is_shifted.then_some([(low, high), (previous.largest + 1, below)])
+    }
+
     /// How many ranges there are.
     #[inline]
     pub(crate) fn count(&self) -> usize {
@@ -393,6 +408,31 @@ mod tests {
                 let mut looking = ReceivedNumbers { last_ack: None, ..numbers.clone() };
                 if answers {
                     prop_assert_eq!(numbers.next_ack(), looking.next_ack());
+                }
+            }
+        }
+
+        #[test]
+        fn what_another_range_above_adds_is_told_by_its_ends(
+            steps in prop::collection::vec(prop_oneof![4 => Just(1i64), 4 => 2i64..4, 1 => -9i64..0], 2..100),
+            lag in 1usize..4,
+        ) {
+            let mut numbers = ReceivedNumbers::default();
+            let mut number = 0i64;
+            let mut acks = vec![AckRanges::default()];
+            for step in steps {
+                number = (number + step).max(0);
+                numbers.insert(number as u64);
+                acks.push(numbers.next_ack());
+                let (ack, previous) = (acks[acks.len() - 1], acks[acks.len().saturating_sub(1 + lag)]);
+                let told = |ranges: &AckRanges| ranges.iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>();
+                let new: BTreeSet<u64> = told(&ack).difference(&told(&previous)).copied().collect();
+                if let Some(ends) = ack.ends_over(&previous) {
+                    prop_assert_eq!(ends.into_iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>(), new);
+                } else {
+                    // It is found whenever all that is new is a range of its own above the others.
+                    let own: BTreeSet<u64> = (ack.highest().0..=ack.highest().1).collect();
+                    prop_assert!(previous.count() == 0 || ack.count() != previous.count() + 1 || new != own);
                 }
             }
         }

@@ -121,6 +121,10 @@ impl Reordering {
     #[inline]
     pub fn may_be_spurious(&self, ranges: &AckRanges, previous: &AckRanges) -> bool {
         let newest = self.lost.back().map_or(0, |lost| lost.number);
+        // Mostly another packet is missing since, and that is all.
+        if let Some(ends) = ranges.ends_over(previous) {
+            return ends.iter().any(|&(low, high)| low <= newest.min(high));
+        }
         let mut known = previous.iter().peekable();
         ranges.iter().any(|(low, high)| {
             while known.next_if(|known| known.0 > low).is_some() {}
