@@ -54,7 +54,7 @@ pub enum SetupError {
     OnlySimulated(&'static str),
     /// A parameter is unknown or outside its range.
     Parameter(&'static str, ParameterError),
-    /// Paths can't have so many relays.
+    /// Paths can't have this number of relays.
     Hops {
         /// Relays asked for.
         hops: usize,

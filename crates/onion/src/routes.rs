@@ -58,7 +58,7 @@ const EVIDENCE: u32 = 8;
 
 /// A relay over which this many packets in a row did not arrive has the least share until one does, whatever its learner
 /// believes: rates that were learned in minutes are unlearned in minutes, and what a relay that is gone loses meanwhile
-/// holds down the total rate. With a third of all packets lost for other reasons, one in 6000 has so many before it.
+/// holds down the total rate. With a third of all packets lost for other reasons, one in 6000 packets comes after eight lost ones.
 const GONE: u32 = 8;
 
 /// The rate for its weight of such a relay, of the least of those that are there: below any floor, unless most are gone.

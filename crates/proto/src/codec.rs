@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// When there may not be so many, or cannot be.
+    /// When `count` is above `most`, or what is left cannot hold that many.
     pub fn count(&self, field: &'static str, count: usize, most: usize, least: usize) -> Result<usize, CodecError> {
         match count {
             count if count > most => Err(CodecError::TooMany(field)),

@@ -42,7 +42,7 @@ fn row(feature: Feature) -> (&'static str, &'static str, f32, f32, bool) {
     (feature.name(), feature.unit(), least, most, feature.is_deployable())
 }
 
-/// Whether there can be so many environments on so many threads.
+/// Whether `count` environments on `threads` threads are within the bounds.
 pub fn check_counts(count: usize, threads: usize) -> PyResult<()> {
     for (name, value, most) in [("num_envs", count, MOST_ENVIRONMENTS), ("threads", threads, MOST_THREADS)] {
         if !(1..=most).contains(&value) {

@@ -261,7 +261,7 @@ fn print(comparisons: &[Comparison]) -> io::Result<()> {
             Verdict::Holds => "holds",
             Verdict::Unsettled => "unsettled",
             Verdict::Differs => "DIFFERS",
-            Verdict::Told => "told",
+            Verdict::NotJudged => "not judged",
             Verdict::Unknown => "too few runs",
         };
         rows.push(vec![

@@ -26,7 +26,7 @@ pub struct PacketRate(pub f64);
 #[repr(transparent)]
 pub struct MbitRate(pub f64);
 
-/// A number of megabits, whole or not: what passes in a second at so many Mbit/s.
+/// A number of megabits, whole or not: what passes in a second at that number of Mbit/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 #[repr(transparent)]
 pub struct Mbits(pub f64);

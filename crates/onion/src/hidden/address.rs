@@ -26,7 +26,7 @@ pub struct Address(PublicKey);
 /// Why a text is no address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// It has other digits, or not so many.
+    /// It has other digits, or another number of them.
     #[error("an address has 68 hexadecimal digits, as `anabranch onion receive` prints it; got {0}")]
     Digits(String),
     /// The checksum is another.

@@ -252,7 +252,7 @@ pub enum Verdict {
     /// The whole interval is beyond.
     Differs,
     /// No bound was set.
-    Told,
+    NotJudged,
     /// There are not two runs.
     Unknown,
 }
@@ -331,7 +331,7 @@ fn compare(case: Case, reading: &Reading, ours: &[Run], kernel: &[Run]) -> Compa
     let (ours_mbit_s, kernel_mbit_s) = (goodputs(ours), goodputs(kernel));
     let verdict = match difference(&ours_mbit_s, &kernel_mbit_s, JUDGED) {
         None => Verdict::Unknown,
-        Some(_) if !reading.judged => Verdict::Told,
+        Some(_) if !reading.judged => Verdict::NotJudged,
         Some((share, half)) => judge(share, half),
     };
     let difference = difference(&ours_mbit_s, &kernel_mbit_s, SHOWN);
@@ -463,7 +463,7 @@ mod tests {
         let ours = simulate(&[case], EXTENT, &Progress::default()).unwrap().remove(0);
         assert!((1.0..5.0).contains(&ours.load_mbit_s()), "{}", ours.load_mbit_s());
         let verdicts = |kernel: &[Run]| ours.beside(kernel).iter().map(|one| one.verdict).collect::<Vec<Verdict>>();
-        assert_eq!(verdicts(&[run(1.0), run(1.0)]), [Verdict::Differs, Verdict::Told]);
+        assert_eq!(verdicts(&[run(1.0), run(1.0)]), [Verdict::Differs, Verdict::NotJudged]);
         assert_eq!(verdicts(&[run(1.0)]), [Verdict::Unknown, Verdict::Unknown]);
         let page = kernel_page(&ours.beside(&[run(1.0)])).to_html();
         assert!(page.contains("kernel&#39;s cubic") || page.contains("kernel's cubic"));

@@ -94,7 +94,7 @@ pub trait WireContent: Content {
 }
 
 /// Appends `datagram` to `out`. Packets that are wanted are within 2^16 of the first of them; others are
-/// left out, since nobody holds so many.
+/// left out, since nobody holds more than 2^16.
 pub fn write_datagram<C: WireContent>(datagram: &Datagram<C>, out: &mut Vec<u8>) {
     let writer = &mut Writer::new(out);
     match datagram {

@@ -136,7 +136,7 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// Children that the server may have if `more` viewers come: as many as it can send to while viewers have not
-    /// places for all and some to spare; else so many that one stream's worth of places stays free, since the upload
+    /// places for all and some to spare; else as many as leave one stream's worth of places free, since the upload
     /// of viewers costs nothing. Trees alone are as printed, and the server holds as many as it can.
     fn server_places(&self, more: usize) -> usize {
         let all = self.planned(self.server_room());

@@ -60,7 +60,7 @@ pub enum Cover {
 /// Why there can be no such cover.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum CoverError {
-    /// Not so many a second.
+    /// The rate is outside its bounds.
     #[error("cover of {0} packets a second; expected more than 0 and at most {MOST_COVER}")]
     Rate(f64),
     /// There is nothing that a loop could pass.
