@@ -2,6 +2,7 @@
 
 mod agent;
 mod bench;
+mod browser;
 mod compare;
 mod controllers;
 mod coordinate;

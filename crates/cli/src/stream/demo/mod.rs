@@ -10,7 +10,6 @@
 //! one machine's clock. Bytes of the server are those of all its UDP datagrams, with 28 for the headers of IP and
 //! UDP of each: on one machine all share the loopback's counters.
 
-mod browser;
 mod figures;
 mod liars;
 mod page;
@@ -31,13 +30,13 @@ use anabranch_net::stream::node::{self, InputError, ServeOptions, StreamNode};
 use anabranch_report::Report;
 use anabranch_report::output::{create_dir, write_atomically};
 
-use self::browser::{Browser, Shown};
 use self::figures::{Figures, Measured};
 use self::liars::Liars;
 use self::viewer::Viewer;
 use super::local;
 use super::serve::ModeArg;
 use super::status::unix_s;
+use crate::browser::{self, Browser, Shown};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::printer;
