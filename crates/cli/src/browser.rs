@@ -1,9 +1,7 @@
-//! Plays a viewer's page in a headless Chromium, where there is one: how many pictures it showed, and a picture of
-//! the page.
+//! A headless Chromium, where there is one, that shows a page of a demo's.
 //!
-//! The browser is driven by its DevTools protocol over two pipes (`--remote-debugging-pipe`): JSON messages, each
-//! with a zero behind it. A frame is counted when the browser says that it was presented
-//! (`requestVideoFrameCallback`).
+//! It is driven by its DevTools protocol over two pipes (`--remote-debugging-pipe`): JSON messages, each with a zero
+//! behind it.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 #[cfg(unix)]
@@ -33,37 +31,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What the page's window is as large as.
 const WINDOW: (u32, u32) = (1440, 2250);
-
-/// Counts frames from now on.
-const COUNT: &str = "(() => {
-  const video = document.querySelector('video')
-  if (video === null) return false
-  window.shown = { frames: 0, firstAt: null, lastAt: null }
-  const note = () => {
-    window.shown.frames += 1
-    window.shown.lastAt = performance.now()
-    window.shown.firstAt ??= window.shown.lastAt
-    video.requestVideoFrameCallback(note)
-  }
-  video.requestVideoFrameCallback(note)
-  return true
-})()";
-
-/// What was counted.
-const COUNTED: &str = "JSON.stringify(window.shown ?? null)";
-
-/// What a browser has shown.
-#[derive(Clone, Debug)]
-pub struct Shown {
-    /// Frames that were presented.
-    pub frames: u64,
-    /// From the page's beginning until the first.
-    pub first_after_s: Option<f64>,
-    /// From the first until the last.
-    pub span_s: f64,
-    /// A PNG of the page, in Base64.
-    pub picture: Option<String>,
-}
 
 /// The browser on this machine, if any.
 pub fn find() -> Option<PathBuf> {
@@ -118,12 +85,12 @@ fn read(stdout: ChildStdout, to: &mpsc::Sender<Value>) {
 }
 
 impl Browser {
-    /// Shows `page` in the browser at `path`.
+    /// Shows `page` in the browser at `path`, which gets `arguments` besides.
     ///
     /// # Errors
     ///
     /// When it does not run, or not as expected, or the user has had enough.
-    pub fn open(path: &Path, page: &str, interrupt: &Interrupt) -> Result<Browser, Failure> {
+    pub fn open(path: &Path, page: &str, arguments: &[String], interrupt: &Interrupt) -> Result<Browser, Failure> {
         let profile = tempfile::tempdir()?;
         let (read_end, requests) = std::io::pipe()?;
         // The protocol's pipes are descriptors 3 and 4, which a shell puts in their places.
@@ -133,7 +100,8 @@ impl Browser {
             .arg(path)
             // Containers run as root without user namespaces; the page that is opened is our own.
             .args(["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run"])
-            .args(["--mute-audio", "--disable-background-networking", "--autoplay-policy=no-user-gesture-required"])
+            .arg("--disable-background-networking")
+            .args(arguments)
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg(format!("--window-size={},{}", WINDOW.0, WINDOW.1))
             .arg("about:blank")
@@ -161,37 +129,52 @@ impl Browser {
         let attach = json!({ "targetId": made["targetId"], "flatten": true });
         let attached = browser.call("Target.attachToTarget", &attach)?;
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
-        let end = Instant::now() + PATIENCE;
-        while browser.evaluate(COUNT)? != json!(true) {
-            if Instant::now() >= end {
-                return Err(failed("its page shows no video"));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
         Ok(browser)
     }
 
-    /// What it has shown until now.
+    /// What `script` gives on its page.
     ///
     /// # Errors
     ///
     /// When it does not answer.
-    pub fn shown(&mut self) -> Result<Shown, Failure> {
-        let counted = self.evaluate(COUNTED)?;
-        let counted: Value = counted.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let at = |key: &str| counted[key].as_f64().map(|millis| millis / 1000.0);
-        let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }))?;
-        Ok(Shown {
-            frames: counted["frames"].as_u64().unwrap_or(0),
-            first_after_s: at("firstAt"),
-            span_s: at("lastAt").zip(at("firstAt")).map_or(0.0, |(last, first)| last - first),
-            picture: shot["data"].as_str().map(str::to_owned),
-        })
-    }
-
-    fn evaluate(&mut self, script: &str) -> Result<Value, Failure> {
+    pub fn evaluate(&mut self, script: &str) -> Result<Value, Failure> {
         let answer = self.call("Runtime.evaluate", &json!({ "expression": script, "returnByValue": true }))?;
         Ok(answer["result"]["value"].clone())
+    }
+
+    /// Evaluates `script` until `is_enough` says so of what it gives, and gives that; or `missing` is said as what is
+    /// wrong with the page.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer, or the page does not come to it.
+    pub fn await_value(
+        &mut self,
+        script: &str,
+        is_enough: impl Fn(&Value) -> bool,
+        missing: &str,
+    ) -> Result<Value, Failure> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let value = self.evaluate(script)?;
+            if is_enough(&value) {
+                return Ok(value);
+            }
+            if Instant::now() >= end {
+                return Err(failed(missing));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A PNG of its page, in Base64.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub fn picture(&mut self) -> Result<Option<String>, Failure> {
+        let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }))?;
+        Ok(shot["data"].as_str().map(str::to_owned))
     }
 
     fn call(&mut self, method: &str, params: &Value) -> Result<Value, Failure> {

@@ -1,12 +1,14 @@
 //! `anabranch onion demo`: authorities, relays, an exit, a site and a proxy as processes of this machine; pages are
 //! fetched through all of them, and what each relay came to know is counted.
 
+mod browse;
 mod report;
 mod seen;
+mod site;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -16,15 +18,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_report::output::create_dir;
 use fast_socks5::client::{Config, Socks5Stream};
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::browser;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
+use browse::Browsed;
 use seen::{Names, Seen};
 
 /// Authorities, of which all but one must sign.
@@ -77,6 +80,9 @@ pub struct Args {
     /// 127.0.0.1:8080 on]
     #[arg(long, value_name = "ADDR", num_args = 0..=1)]
     page: Option<Option<SocketAddr>>,
+    /// Open no page in a browser
+    #[arg(long)]
+    no_browser: bool,
     /// Print what was measured as one JSON object on standard output, and all else on standard error
     #[arg(long)]
     json: bool,
@@ -99,10 +105,14 @@ struct Measured {
     mb_per_s: f64,
     /// Processor time of all parts while the large file came; null where the system does not tell.
     large_processor_s: Option<f64>,
-    /// Processor time of all parts and of curl, from beginning to end.
+    /// Processor time of all parts and of curl, from beginning to end; without the browser's.
     processor_s: f64,
     /// Whether curl got the same page; null where there is none.
     curl: Option<bool>,
+    /// Whether a headless Chromium got all parts of a page as they were sent; null where there is none.
+    chromium: Option<bool>,
+    /// From that page's beginning until its last part.
+    chromium_page_s: Option<f64>,
     /// What each relay has done, and so come to know: it ends with what it says of itself.
     knew: Vec<serde_json::Value>,
     /// What the proxy has done.
@@ -215,7 +225,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
     let large: Arc<[u8]> = pattern(args.megabytes as usize * 1_000_000).into();
     let small: Arc<[u8]> = pattern(SMALL).into();
-    let site = serve_site(Arc::clone(&small), Arc::clone(&large))?;
+    let site = site::serve(Arc::clone(&small), Arc::clone(&large))?;
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
     let (mut relays, mut exits, mut names) = (Vec::new(), 0, Names::default());
@@ -288,6 +298,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::new("the large file did not come as it was sent"));
     }
     let curl = curl(&socks, site, &small);
+    let before = browse::processor_s_of_ended()?;
+    let browsed = match browser::find().filter(|_| !args.no_browser) {
+        Some(path) => match browse::browse(&path, &socks, site, &small, &interrupt) {
+            Ok(browsed) => Some(browsed),
+            Err(failure) if interrupt.is_raised() => return Err(failure),
+            Err(failure) => {
+                say(args.json, failure.words());
+                Some(Browsed { is_whole: false, seconds: f64::NAN })
+            }
+        },
+        None => None,
+    };
+    let browser_s = browse::processor_s_of_ended()? - before;
     if let Some(line) = shown {
         say(args.json, &format!("{line}; pages are fetched until Ctrl-C"));
         go_on(&socks, site, &interrupt);
@@ -295,8 +318,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let proxy = proxy.end();
     let knew = relays.into_iter().map(Part::end).collect();
     parts.drain(..).for_each(|part| drop(part.end()));
-    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
-    let spent = [ended.user_time(), ended.system_time()];
     let measured = Measured {
         authorities: AUTHORITIES,
         relays: args.relays,
@@ -308,8 +329,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         large_s,
         mb_per_s: large.len() as f64 / 1e6 / large_s,
         large_processor_s,
-        processor_s: spent.iter().map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6).sum(),
+        processor_s: browse::processor_s_of_ended()? - browser_s,
         curl,
+        chromium: browsed.map(|browsed| browsed.is_whole),
+        chromium_page_s: browsed.map(|browsed| browsed.seconds).filter(|seconds| seconds.is_finite()),
         knew,
         proxy,
     };
@@ -354,6 +377,13 @@ fn show(measured: &Measured) {
         Some(true) => println!("curl got the same page"),
         Some(false) => println!("curl did not get the page"),
         None => println!("there is no curl here"),
+    }
+    match (measured.chromium, measured.chromium_page_s) {
+        (Some(true), Some(seconds)) => {
+            println!("a Chromium got a page and its {} parts in {seconds:.2} s", site::PARTS)
+        }
+        (Some(_), _) => println!("a Chromium did not get the page and all its parts"),
+        (None, _) => println!("no page was opened in a Chromium"),
     }
     println!(
         "what relays came to know: packets passed on, handed to clients (guards), taken by an exit; senders' keys"
@@ -434,29 +464,6 @@ fn epoch(lead: u64) -> u64 {
         (now + lead..now + lead + 11).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
     let found = begins.into_iter().find(|(at, length)| at % length == 0);
     found.map_or(LONGEST.as_secs(), |(_, length)| length)
-}
-
-/// A site with two pages.
-fn serve_site(small: Arc<[u8]>, large: Arc<[u8]>) -> Result<SocketAddr, Failure> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (small, large) = (Arc::clone(&small), Arc::clone(&large));
-            // Who breaks off wants no more.
-            thread::spawn(move || drop(serve_page(stream, &small, &large)));
-        }
-    });
-    Ok(address)
-}
-
-fn serve_page(mut stream: TcpStream, small: &[u8], large: &[u8]) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let first = lines.next().transpose()?.unwrap_or_default();
-    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let page = if first.starts_with("GET /large ") { large } else { small };
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", page.len())?;
-    stream.write_all(page)
 }
 
 /// Fetches as soon as that is possible.

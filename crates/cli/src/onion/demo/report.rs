@@ -8,6 +8,7 @@ use anabranch_stats::Entropy;
 use super::super::observe::Hop;
 use super::Measured;
 use super::seen::{Names, Role, Seen};
+use super::site::PARTS;
 
 /// Of what was `measured`, and of what relays have `seen`.
 pub fn of(measured: &Measured, seen: &[Seen], names: &Names) -> Report {
@@ -85,6 +86,14 @@ fn table(measured: &Measured) -> Table {
                 None => "is not here",
             }
             .to_owned(),
+        ),
+        (
+            "a Chromium",
+            match (measured.chromium, measured.chromium_page_s) {
+                (Some(true), Some(seconds)) => format!("got a page and its {} parts in {seconds:.2} s", PARTS),
+                (Some(_), _) => "did not get the page and all its parts".to_owned(),
+                (None, _) => "was not opened".to_owned(),
+            },
         ),
     ];
     rows.into_iter().fold(Table::new("What was measured", ["figure", "value"]), |table, (name, value)| {

@@ -10,8 +10,8 @@ use anabranch_proto::stream::traffic::{Overhead, Traffic};
 use serde::{Serialize, Serializer};
 
 use super::Args;
+use super::playing::Shown;
 use super::viewer::Viewer;
-use crate::browser::Shown;
 
 /// Bytes of a packet's headers: those of IPv4, UDP and QUIC, and ours.
 const ON_WIRE: f64 = (DATAGRAM_HEADERS + PACKET_HEADER) as f64;

@@ -13,6 +13,7 @@
 mod figures;
 mod liars;
 mod page;
+mod playing;
 mod viewer;
 
 use std::path::{Path, PathBuf};
@@ -32,11 +33,12 @@ use anabranch_report::output::{create_dir, write_atomically};
 
 use self::figures::{Figures, Measured};
 use self::liars::Liars;
+use self::playing::Shown;
 use self::viewer::Viewer;
 use super::local;
 use super::serve::ModeArg;
 use super::status::unix_s;
-use crate::browser::{self, Browser, Shown};
+use crate::browser::{self, Browser};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::printer;
@@ -272,7 +274,7 @@ impl Opening {
     fn begin(path: PathBuf, page: String, interrupt: &Interrupt) -> Result<Opening, Failure> {
         let interrupt = interrupt.clone();
         let thread = std::thread::Builder::new().name("browser".into());
-        Ok(Opening(Some(thread.spawn(move || Browser::open(&path, &page, &interrupt))?)))
+        Ok(Opening(Some(thread.spawn(move || playing::play(&path, &page, &interrupt))?)))
     }
 
     fn has_ended(&self) -> bool {
@@ -338,7 +340,7 @@ impl Screen {
 
     fn end(self, say: &dyn Fn(&str)) -> Option<Shown> {
         let Screen::Open(mut browser) = self else { return None };
-        match browser.shown() {
+        match playing::shown(&mut browser) {
             Ok(shown) => Some(shown),
             Err(failure) => {
                 say(failure.words());

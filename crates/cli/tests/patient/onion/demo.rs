@@ -37,6 +37,13 @@ fn a_whole_overlay_on_this_machine_carries_pages_as_they_are() {
     let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(measured["relays"] == 8 && measured["exits"] == 1 && measured["large_bytes"] == 1_000_000, "{measured}");
     assert!(measured["mb_per_s"].as_f64().unwrap() > 0.0 && measured["curl"] != false, "{measured}");
+    // A browser, where there is one: `--no-browser` and machines without have null.
+    if measured["chromium"].is_null() {
+        eprintln!("no Chromium is here: no page was opened in one");
+    } else {
+        assert_eq!(measured["chromium"], true, "{measured}\n{told}");
+        assert!(measured["chromium_page_s"].as_f64().unwrap() > 0.0, "{measured}");
+    }
     let [for_it, in_all] = ["large_processor_s", "processor_s"].map(|key| measured[key].as_f64().unwrap());
     assert!(for_it > 0.0 && for_it < in_all, "{measured}");
     // One exit has opened all of it, two guards have handed over what came back, and no relay did both.
@@ -48,6 +55,21 @@ fn a_whole_overlay_on_this_machine_carries_pages_as_they_are() {
     assert_eq!(exits.iter().filter(|count| **count > 0).count(), 1, "{measured}");
     assert!(guards.iter().zip(&exits).all(|(guard, exit)| *guard == 0 || *exit == 0), "{measured}");
     assert!(measured["proxy"]["packets_received"].as_u64().unwrap() > 1000, "{measured}");
+}
+
+#[test]
+fn a_browser_that_cannot_be_driven_is_said_and_the_rest_is_measured() {
+    let output = Command::new(BINARY)
+        .args(["onion", "demo", "--relays", "6", "--megabytes", "1", "--json"])
+        .env("CHROMIUM", "/bin/true")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("the browser cannot be driven"), "{told}");
+    let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(measured["chromium"] == false && measured["chromium_page_s"].is_null(), "{measured}");
+    assert!(measured["mb_per_s"].as_f64().unwrap() > 0.0, "{measured}");
 }
 
 #[test]
