@@ -46,7 +46,7 @@ const KEPT: usize = 16;
 /// the time from one to the next.
 const GREETINGS: usize = 40;
 
-/// Names what a liar sends as a source: no sender remembers this many packets.
+/// Names what a liar sends as a source: no sender remembers this many packets. A greeting has its number besides.
 const OWN: PacketId = PacketId { index: u32::MAX, generation: 0 };
 
 /// The longest body of garbage.
@@ -74,6 +74,8 @@ impl Surroundings {
 /// A hello that has no answer yet.
 #[derive(Debug)]
 struct Greeting {
+    /// By which an answer is known as its.
+    number: u32,
     /// Of the last time that it was said.
     proof: u64,
     hello: Hello,
@@ -96,6 +98,8 @@ pub struct Liar {
     kept: Vec<OwnedDatagram>,
     /// The last ones first.
     greetings: VecDeque<Greeting>,
+    /// Greetings so far.
+    greeted: u32,
     outbox: OwnedDatagram,
 }
 
@@ -115,7 +119,7 @@ impl Liar {
         };
         let outbox = OwnedDatagram::default();
         let (kept, greetings) = (Vec::new(), VecDeque::new());
-        Liar { relay, lie, own, surroundings, rng, interval, next, kept, greetings, outbox }
+        Liar { relay, lie, own, surroundings, rng, interval, next, kept, greetings, greeted: 0, outbox }
     }
 
     /// What it lies.
@@ -131,7 +135,7 @@ impl Liar {
         out: &mut impl Out<Peer>,
     ) {
         match self.lie {
-            Lie::Greets if datagram.packet.id == OWN => return self.on_reply(datagram, out),
+            Lie::Greets if datagram.packet.id.index == OWN.index => return self.on_reply(datagram, out),
             Lie::DropsAll => return,
             Lie::DropsMost if datagram.packet.kind == Kind::Data && !self.rng.chance(0.1) => return,
             Lie::ForgesAnswers if datagram.packet.kind == Kind::Data => self.forge(now, arrival.from, datagram, out),
@@ -240,14 +244,17 @@ impl Liar {
     fn greet(&mut self, out: &mut impl Out<Peer>) {
         let key = Some(&self.surroundings.key).filter(|_| self.rng.chance(0.5));
         let hello = Hello::new(key, None);
-        let proof = self.say_hello(&hello, [0; COOKIE], out);
-        self.greetings.push_front(Greeting { proof, hello, has_cookie: false });
+        let number = self.greeted;
+        self.greeted = number.wrapping_add(1);
+        let proof = self.say_hello(number, &hello, [0; COOKIE], out);
+        self.greetings.push_front(Greeting { number, proof, hello, has_cookie: false });
         self.greetings.truncate(GREETINGS);
     }
 
     /// The proof that it has said.
-    fn say_hello(&mut self, hello: &Hello, cookie: Cookie, out: &mut impl Out<Peer>) -> u64 {
+    fn say_hello(&mut self, number: u32, hello: &Hello, cookie: Cookie, out: &mut impl Out<Peer>) -> u64 {
         let to = self.address(Type::Hello);
+        self.outbox.packet.id.generation = number;
         let proof = self.rng.bits();
         HelloBody { cookie, proof, opening: hello.opening() }.encode(&mut self.outbox.body);
         out.send(Departure::now(to, self.outbox.len() as u32), &self.outbox);
@@ -264,14 +271,15 @@ impl Liar {
             HelloReply::Cookie { proof, cookie } => {
                 let is_it = |greeting: &Greeting| greeting.proof == proof && !greeting.has_cookie;
                 let Some(place) = self.greetings.iter().position(is_it) else { return };
-                let Some(Greeting { hello, .. }) = self.greetings.remove(place) else { return };
-                let proof = self.say_hello(&hello, cookie, out);
-                self.greetings.push_front(Greeting { proof, hello, has_cookie: true });
+                let Some(greeting) = self.greetings.get(place) else { return };
+                let (number, hello) = (greeting.number, greeting.hello.clone());
+                let proof = self.say_hello(number, &hello, cookie, out);
+                self.greetings[place] = Greeting { number, proof, hello, has_cookie: true };
             }
             HelloReply::Answer { answer, .. } => {
-                let found = self.greetings.iter().enumerate();
-                let found = found.map(|(place, greeting)| Some((place, greeting.hello.complete(answer).ok()?)));
-                let Some((place, session)) = found.flatten().next() else { return };
+                let number = datagram.packet.id.generation;
+                let Some(place) = self.greetings.iter().position(|greeting| greeting.number == number) else { return };
+                let Ok(session) = self.greetings[place].hello.complete(answer) else { return };
                 self.greetings.remove(place);
                 self.speak(session, out);
             }
