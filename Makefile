@@ -77,9 +77,10 @@ $(VENV)/installed: python/tests/requirements.txt
 verdicts:
 	UPDATE_VERDICTS=1 $(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts
 
-## Holds the rows of the experiments that `make test` leaves out, and with UPDATE_VERDICTS=1 writes them down.
+## Holds the rows of the experiments that `make test` leaves out, as continuous integration does after it, and with
+## UPDATE_VERDICTS=1 writes them down.
 long-verdicts:
-	$(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts -- --ignored
+	$(CARGO) test $(WHOLE) --test quick_verdicts -- --ignored
 
 lint:
 	$(CARGO) fmt --all --check

@@ -1,6 +1,6 @@
 //! What the quick forms of the experiments say is what they said when they were last looked at:
 //! a change that turns a verdict is seen. Overlays that take longest are a test of their own, which
-//! `make test` leaves out and `make long-verdicts` runs.
+//! `make test` leaves out and `make long-verdicts`, behind it in continuous integration, runs.
 //!
 //! `UPDATE_VERDICTS=1 cargo test -p anabranch-papers --test quick_verdicts` (or `make verdicts`)
 //! writes `experiments/quick-verdicts.csv` anew, without touching the rows of experiments that it did
