@@ -1,5 +1,5 @@
-//! `anabranch coordinate demo`: three hosts and cross traffic over one link, on real packets, on their own and steered by
-//! a coordinator, side by side.
+//! `anabranch coordinate demo`: three hosts and cross traffic over one link, on real packets, on their own, steered by a
+//! coordinator, and steered by one whose policy decides, side by side.
 //!
 //! ```text
 //! alpha (1 flow)  --\
@@ -7,10 +7,12 @@
 //! gamma (1 flow)  --/          ^ cross traffic, on and off
 //! ```
 
+mod decisions;
 mod figures;
 mod page;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::time::Duration;
@@ -18,16 +20,18 @@ use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 use anabranch_proto::coordination::coordinator::Share;
+use anabranch_proto::coordination::policy::Learned;
 use anabranch_report::Report;
 use anabranch_report::output::{create_dir, stage};
 use anabranch_scenario::file::parse_flows;
 use anabranch_testbed::emulator::testbed_available;
-use anabranch_testbed::service::{Believed, ServiceConfig, run_coordinated};
+use anabranch_testbed::service::{Coordination, ServiceConfig, fits, run_coordinated};
 use anabranch_testbed::{Emulated, TestbedFailure};
 
-use figures::{Both, Figures, HOSTS, SETTLE_S, leased_percent};
-use page::report;
+use figures::{ByPolicy, Figures, HOSTS, Runs, SETTLE_S, leased_percent};
+use page::{Steered, report};
 
+use super::policy;
 use crate::emulate::{OnRealPackets, say};
 use crate::failure::Failure;
 use crate::printer;
@@ -38,7 +42,7 @@ use crate::{progress, table};
 /// What the coordinator gives away: what is left keeps the queue short.
 const UTILISATION: f64 = 0.95;
 
-/// How often it decides.
+/// How often it decides, unless a policy says so.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Arguments of `coordinate demo`.
@@ -48,14 +52,21 @@ Three hosts send over a link of 20 Mbit/s with 200 ms of queue, QUIC with a cont
 and one flow that begins later; cross traffic of 8 Mbit/s comes and goes. All of it is real packets through network \
 namespaces and an emulated link, which takes Linux and root (or CAP_NET_ADMIN and CAP_SYS_ADMIN). It runs twice: the \
 hosts on their own, and steered by the coordinator and the agents of `anabranch coordinate` and `anabranch agent`, over \
-QUIC, whose budgets bound the flows' controllers.")]
+QUIC, whose budgets bound the flows' controllers. With --policy it runs a third time, steered by that policy; the rule \
+then decides as often as the policy.")]
 pub struct Args {
     /// What decides how fast flows send; see `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = controller)]
     controller: &'static Entry,
-    /// How long each of the two runs takes
+    /// What a trained policy tells the hosts in a third run: NAME.safetensors, with NAME.json beside it
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// How long each run takes
     #[arg(long, value_name = "S", default_value_t = 18, value_parser = clap::value_parser!(u64).range(8..=600))]
     seconds: u64,
+    /// Of all random draws of the flows' controllers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Print the figures as one JSON object, and all else on standard error
     #[arg(long)]
     json: bool,
@@ -72,13 +83,13 @@ fn controller(name: &str) -> Result<&'static Entry, String> {
     }
 }
 
-/// The scenario of both runs.
-fn scenario(controller: &str, seconds: u64) -> Result<FlowScenario, Failure> {
+/// The scenario of all runs.
+fn scenario(controller: &str, seconds: u64, seed: u64) -> Result<FlowScenario, Failure> {
     let text = format!(
         r#"
         [run]
         seconds = {seconds}
-        seed = 1
+        seed = {seed}
         goodput_from_s = {SETTLE_S}
         delays_from_s = {SETTLE_S}
         sample_every_s = 0.1
@@ -122,31 +133,49 @@ fn scenario(controller: &str, seconds: u64) -> Result<FlowScenario, Failure> {
     parse_flows(&text, "coordinate demo", &[]).map_err(Failure::from)
 }
 
-/// The second run.
-struct Coordinated<'a>(&'a FlowScenario);
+/// A run with a coordinator.
+struct Coordinated<'a> {
+    scenario: &'a FlowScenario,
+    config: ServiceConfig,
+}
 
 impl Job for Coordinated<'_> {
-    type Measured = (Emulated, Vec<Believed>);
+    type Measured = (Emulated, Coordination);
     type Error = TestbedFailure;
 
     fn seconds(&self) -> u64 {
-        self.0.seconds()
+        self.scenario.seconds()
     }
 
     fn run(&self, monitor: &dyn Monitor) -> Result<Self::Measured, TestbedFailure> {
-        let config = ServiceConfig { link: 0, every: EVERY, utilisation: UTILISATION, share: Share::PerHost };
-        run_coordinated(self.0, config, monitor)
+        run_coordinated(self.scenario, &self.config, monitor)
     }
 
     fn is_whole(&self, (emulated, _): &Self::Measured) -> bool {
-        self.0.is_whole(&emulated.measured)
+        self.scenario.is_whole(&emulated.measured)
     }
+}
+
+/// The coordinators of the runs: by the rule, and by `learned` from the file at `path`, which both decide as often as it.
+fn coordinators(
+    scenario: &FlowScenario,
+    learned: Option<(&Path, Arc<Learned>)>,
+) -> Result<(ServiceConfig, Option<ServiceConfig>), Failure> {
+    let every = learned.as_ref().map_or(EVERY, |(_, learned)| learned.sight.interval);
+    let rule = ServiceConfig { link: 0, every, utilisation: UTILISATION, share: Share::PerHost, policy: None };
+    let Some((path, learned)) = learned else { return Ok((rule, None)) };
+    let by_policy = ServiceConfig { policy: Some(learned), ..rule.clone() };
+    fits(scenario, &by_policy).map_err(|error| policy::unfit("the demo", path, &error))?;
+    Ok((rule, Some(by_policy)))
 }
 
 /// Runs the demo.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    // What is asked for can be wrong wherever it is asked.
+    let scenario = scenario(args.controller.name, args.seconds, args.seed)?;
+    let learned = args.policy.as_deref().map(|path| Ok::<_, Failure>((path, policy::load(path)?))).transpose()?;
+    let (by_rule, by_policy) = coordinators(&scenario, learned)?;
     testbed_available().map_err(|reason| Failure::new(format!("the demo can't run here: {reason}")))?;
-    let scenario = scenario(args.controller.name, args.seconds)?;
     create_dir(&args.out)?;
     let progress = progress::until_interrupted()?;
     let whole = |is_whole: bool| match is_whole {
@@ -156,39 +185,58 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let alone = OnRealPackets(&scenario);
     let (on_their_own, _) = timed_under(&progress, &alone, "hosts on their own")?;
     whole(alone.is_whole(&on_their_own))?;
-    let coordinated = Coordinated(&scenario);
-    let (steered, _) = timed_under(&progress, &coordinated, "the same, steered")?;
-    whole(coordinated.is_whole(&steered))?;
-    let (steered, believed) = steered;
-    for emulated in [&on_their_own, &steered] {
-        say(&emulated.emulator);
-    }
-    let both = Both {
+    let every_s = by_rule.every.as_secs_f64();
+    let coordinate = |config: ServiceConfig, name: &str| {
+        let run = Coordinated { scenario: &scenario, config };
+        let (measured, _) = timed_under(&progress, &run, name)?;
+        whole(run.is_whole(&measured))?;
+        Ok::<_, Failure>(measured)
+    };
+    let (steered, coordination) = coordinate(by_rule, "the same, steered")?;
+    let by_policy = by_policy.and_then(|config| Some((config.policy.as_ref()?.name.clone(), config)));
+    let by_policy = by_policy
+        .map(|(name, config)| Ok::<_, Failure>((coordinate(config, &format!("the same, steered by {name}"))?, name)))
+        .transpose()?;
+    let all: Vec<&Emulated> =
+        [&on_their_own, &steered].into_iter().chain(by_policy.as_ref().map(|((run, _), _)| run)).collect();
+    all.iter().for_each(|run| say(&run.emulator));
+    let runs = Runs {
         controller: args.controller.name.to_owned(),
         seconds: args.seconds,
+        seed: args.seed,
+        every_s,
         hosts: HOSTS,
         on_their_own: Figures::of(&scenario, &on_their_own),
         steered: Figures::of(&scenario, &steered),
-        leased_percent: leased_percent(&scenario, &believed),
-        warnings: [&on_their_own, &steered].iter().flat_map(|run| run.emulator.warnings()).collect(),
+        leased_percent: leased_percent(&scenario, &coordination.believed),
+        by_policy: by_policy.as_ref().map(|((run, told), name)| ByPolicy::of(&scenario, name, run, told)),
+        warnings: all.iter().flat_map(|run| run.emulator.warnings()).collect(),
     };
-    let page = report(&scenario, &both, [&on_their_own, &steered], &believed);
-    write(&args.out, &both, &page)?;
+    let mut coordinated = vec![Steered { emulated: &steered, believed: &coordination.believed }];
+    coordinated.extend(by_policy.as_ref().map(|((emulated, told), _)| Steered { emulated, believed: &told.believed }));
+    let page = report(&scenario, &runs, &on_their_own, &coordinated);
+    write(&args.out, &runs, &page)?;
     if args.json {
-        printer::print_line(&serde_json::to_string(&both)?)?;
+        printer::print_line(&serde_json::to_string(&runs)?)?;
     } else {
-        table::print(&both.rows(), 1.., &mut std::io::stdout().lock())?;
+        table::print(&runs.rows(), 1.., &mut std::io::stdout().lock())?;
+        if let Some(by) = &runs.by_policy {
+            printer::print_line(&by.decisions.in_words(&by.policy))?;
+        }
+    }
+    if let Some(beyond) = runs.by_policy.as_ref().and_then(|by| by.beyond.as_ref()) {
+        eprintln!("{beyond}");
     }
     eprintln!("wrote {} and {}", args.out.join("figures.json").display(), args.out.join("report.html").display());
-    if on_their_own.emulator.is_saturated() || steered.emulator.is_saturated() {
+    if all.iter().any(|run| run.emulator.is_saturated()) {
         return Err(Failure::new("the emulator could not carry this link: what was measured says nothing of it"));
     }
     Ok(())
 }
 
 /// Both files, or neither.
-fn write(out: &Path, both: &Both, page: &Report) -> Result<(), Failure> {
-    let figures = serde_json::to_string_pretty(both)? + "\n";
+fn write(out: &Path, runs: &Runs, page: &Report) -> Result<(), Failure> {
+    let figures = serde_json::to_string_pretty(runs)? + "\n";
     let staged = [
         stage(&out.join("figures.json"), |file| std::io::Write::write_all(file, figures.as_bytes()))?,
         page.stage(&out.join("report.html"))?,

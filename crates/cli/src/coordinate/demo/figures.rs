@@ -6,8 +6,10 @@ use anabranch_lab::flows::summary::FlowsSummary;
 use anabranch_scenario::policy::hosts;
 use anabranch_stats::{jain_fairness, percentile};
 use anabranch_testbed::Emulated;
-use anabranch_testbed::service::Believed;
+use anabranch_testbed::service::{Believed, Coordination};
 use serde::Serialize;
+
+use super::decisions::Decisions;
 
 /// The hosts, in the order of the scenario's.
 pub const HOSTS: [&str; 3] = ["alpha", "beta", "gamma"];
@@ -33,18 +35,51 @@ pub struct Figures {
     pub fairness: Option<f64>,
 }
 
-/// Both.
+/// All runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Both {
+pub struct Runs {
     pub controller: String,
     pub seconds: u64,
+    pub seed: u64,
+    /// How often coordinators decided.
+    pub every_s: f64,
     pub hosts: [&'static str; HOSTS.len()],
     pub on_their_own: Figures,
+    /// By the rule.
     pub steered: Figures,
-    /// Of the instants at which the coordinator was looked at, those at which all hosts with flows had a lease.
+    /// Of the instants at which that coordinator was looked at, those at which all hosts with flows had a lease.
     pub leased_percent: f64,
+    /// By a policy, if there is one.
+    pub by_policy: Option<ByPolicy>,
     /// Why figures say nothing of these links; empty where they do.
     pub warnings: Vec<String>,
+}
+
+/// What the run gave in which a policy decided.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ByPolicy {
+    /// Its file's name.
+    pub policy: String,
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// As that of [`Runs`].
+    pub leased_percent: f64,
+    /// What it saw that no training had shown it, if it did.
+    pub beyond: Option<String>,
+    pub decisions: Decisions,
+}
+
+impl ByPolicy {
+    /// Of that run, in which `policy` was to decide.
+    pub fn of(scenario: &FlowScenario, policy: &str, emulated: &Emulated, coordination: &Coordination) -> ByPolicy {
+        ByPolicy {
+            policy: policy.to_owned(),
+            figures: Figures::of(scenario, emulated),
+            leased_percent: leased_percent(scenario, &coordination.believed),
+            beyond: coordination.beyond.clone(),
+            decisions: Decisions::of(&coordination.decided),
+        }
+    }
 }
 
 impl Figures {
@@ -104,15 +139,31 @@ pub fn leased_percent(scenario: &FlowScenario, believed: &[Believed]) -> f64 {
     100.0 * settled.iter().filter(is_leased).count() as f64 / settled.len().max(1) as f64
 }
 
-impl Both {
+impl Runs {
+    /// The runs' names and figures.
+    fn named(&self) -> Vec<(String, &Figures)> {
+        let alone = ("on their own".to_owned(), &self.on_their_own);
+        match &self.by_policy {
+            None => vec![alone, ("steered".to_owned(), &self.steered)],
+            Some(by) => {
+                vec![alone, ("by the rule".to_owned(), &self.steered), (format!("by {}", by.policy), &by.figures)]
+            }
+        }
+    }
+
+    /// The runs' names.
+    pub fn names(&self) -> Vec<String> {
+        self.named().into_iter().map(|(name, _)| name).collect()
+    }
+
     /// For people.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let number = |value: f64, digits: usize| format!("{value:.digits$}");
         let maybe = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| number(value, digits));
         let row = |name: &str, of: &dyn Fn(&Figures) -> String| {
-            vec![name.to_owned(), of(&self.on_their_own), of(&self.steered)]
+            [vec![name.to_owned()], self.named().iter().map(|(_, run)| of(run)).collect()].concat()
         };
-        let mut rows = vec![vec![String::new(), "on their own".to_owned(), "steered".to_owned()]];
+        let mut rows = vec![[vec![String::new()], self.names()].concat()];
         rows.push(row("link used, %", &|run| maybe(run.utilisation.map(|part| part * 100.0), 1)));
         rows.push(row("wait for the link, ms, p50", &|run| number(run.wait_ms_p50, 1)));
         rows.push(row("wait for the link, ms, p95", &|run| number(run.wait_ms_p95, 1)));
