@@ -2,11 +2,35 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Self, final
 
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "Driver",
+    "Environments",
+    "Memory",
+    "Policy",
+    "RunError",
+    "ScenarioError",
+    "Senders",
+    "Table",
+    "__version__",
+    "controllers",
+    "environments",
+    "experiments",
+    "features",
+    "load_policy",
+    "measure_point",
+    "measures",
+    "reproduce",
+    "run",
+    "save_flow_policy",
+    "save_policy",
+    "sweep",
+    "write_page",
+]
 __version__: str
 
 class ScenarioError(ValueError):
@@ -50,6 +74,7 @@ def measure_point(point: str) -> str: ...
 def environments() -> list[tuple[str, str]]: ...
 def features() -> list[tuple[str, str, float, float, bool]]: ...
 
+@final
 class Table:
     """Columns of equal length with names and types, for whoever reads Arrow. Numbers that there are not are null."""
 
@@ -60,23 +85,25 @@ class Table:
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_stream__(self, requested_schema: object | None = ...) -> object: ...
 
+@final
 class Driver:
     """A sweep whose points other processes measure; what they say is checked and kept here."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         scenario: Any,
         grid: dict[str, Any],
         out: Any,
         seeds: list[int] | None = ...,
         overrides: dict[str, Any] | None = ...,
         again: bool = ...,
-    ) -> None: ...
+    ) -> Self: ...
     def missing(self) -> list[tuple[int, str]]: ...
     def finished(self) -> tuple[int, int]: ...
     def keep(self, place: int, outcome: str) -> None: ...
     def tell(self) -> tuple[str, list[tuple[str, Table]]]: ...
 
+@final
 class Environments:
     """Environments of one kind, which are stepped together."""
 
@@ -92,8 +119,8 @@ class Environments:
     features: list[tuple[str, str, float, float, bool]]
     terms: list[str]
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         environment: str | None = ...,
         *,
         scenario: Any = ...,
@@ -111,7 +138,7 @@ class Environments:
         delay: int | None = ...,
         agents: str | None = ...,
         weights: Mapping[str, float] | None = ...,
-    ) -> None: ...
+    ) -> Self: ...
     def reset(
         self,
         observations: npt.NDArray[np.float32],
@@ -147,6 +174,7 @@ class Environments:
     ) -> tuple[tuple[float, float, float], list[tuple[float, float, float, float]]]: ...
     def now(self, environment: int) -> float: ...
 
+@final
 class Senders:
     """Environments whose agent is one flow's sender, which are stepped together."""
 
@@ -160,8 +188,8 @@ class Senders:
     features: list[tuple[str, str, float, float, bool]]
     terms: list[str]
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         preset: str,
         *,
         scenario: Any = ...,
@@ -170,7 +198,7 @@ class Senders:
         seed: int = ...,
         threads: int = ...,
         autoreset: str = ...,
-    ) -> None: ...
+    ) -> Self: ...
     def reset(
         self,
         observations: npt.NDArray[np.float32],
@@ -191,12 +219,14 @@ class Senders:
     def now(self, environment: int) -> float: ...
     def limits(self, environment: int) -> tuple[float, float | None]: ...
 
+@final
 class Memory:
     """What a policy with memory remembers."""
 
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def forget(self) -> None: ...
 
+@final
 class Policy:
     """A network of fully connected layers that says rates, with or without memory."""
 
@@ -204,8 +234,8 @@ class Policy:
     outputs: int
     remembers: bool
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         layers: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
         activation: str,
         mean: npt.NDArray[np.float32],
@@ -215,7 +245,7 @@ class Policy:
             tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
         ]
         | None = ...,
-    ) -> None: ...
+    ) -> Self: ...
     def rates(
         self,
         observation: npt.NDArray[np.float32],

@@ -1,7 +1,12 @@
 """That what `pip install .` is told to build is what there is."""
 
+import shutil
+import subprocess
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
 
 import anabranch
 
@@ -21,3 +26,22 @@ def test_the_wheel_is_built_from_the_crate_that_is_tested():
 def test_the_version_is_the_workspaces():
     assert anabranch.__version__ == WORKSPACE["package"]["version"]
     assert CRATE["package"]["version"] == {"workspace": True}
+
+
+def test_a_wheel_of_the_module_that_is_tested_has_no_more_than_15_mb(tmp_path):
+    """Not one that maturin has built, which takes minutes: what it puts into one, packed as one is."""
+    assert MATURIN["strip"], "else the wheel has its symbols"
+    if shutil.which("strip") is None:
+        pytest.skip("binutils are not here")
+    native = Path(anabranch._native.__file__)
+    stripped = tmp_path / native.name
+    subprocess.run(["strip", "-o", stripped, native], check=True)
+    wheel = tmp_path / "anabranch.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(stripped, f"anabranch/{stripped.name}")
+        sources = [*native.parent.rglob("*.py"), *native.parent.rglob("*.pyi"), native.parent / "py.typed"]
+        assert len(sources) > 20
+        for file in sources:
+            archive.write(file, file.relative_to(native.parent.parent))
+    megabytes = wheel.stat().st_size / 1e6
+    assert 1 < megabytes <= 15, f"{megabytes:.1f} MB"

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { findChromium, launch, startMock } from './browser.mjs'
+import { coordinatorTests } from './coordinator.mjs'
 import { onionTests } from './onion.mjs'
 
 const chromium = findChromium()
@@ -29,6 +30,7 @@ try {
     await test('answers that are no overview are said', malformed)
   } else console.log('skipped: the tests of a stream, since ffmpeg is not installed')
   for (const [name, body] of onionTests({ mocked, opened, until })) await test(name, body)
+  for (const [name, body] of coordinatorTests({ mocked, opened, until })) await test(name, body)
 } finally {
   await browser.close()
 }

@@ -11,6 +11,9 @@ const SCENES = {
   onion: ['--page', 'onion'],
   'onion-letter': ['--page', 'onion', '--guards', '0'],
   'onion-empty': ['--page', 'onion', '--empty'],
+  coordinator: ['--page', 'coordinator'],
+  'coordinator-rule': ['--page', 'coordinator', '--without-policy'],
+  'coordinator-empty': ['--page', 'coordinator', '--empty'],
 }
 const [folder = 'out/shots', ...names] = process.argv.slice(2)
 const chromium = findChromium()

@@ -1,10 +1,12 @@
 // A mock of a peer's HTTP server, for the development and the tests of this page only: no figure here is measured, and
 // no packet is sent. It plays a scripted overlay (mock/overlay.mjs) and a test picture that ffmpeg draws; with
-// `--page onion`, a scripted user of an onion overlay (mock/onion.mjs), which needs no ffmpeg.
+// `--page onion`, a scripted user of an onion overlay (mock/onion.mjs), and with `--page coordinator`, a scripted
+// coordinator of hosts (mock/coordinator.mjs), which need no ffmpeg.
 //
 //   node mock/server.mjs [--port 4310] [--clients 20] [--role viewer|server] [--kill 5] [--kill-at 10]
 //                        [--start-at 0] [--private] [--without-overlay] [--told 100] [--without-ts] [--dist DIR]
-//                        [--page index|onion] [--guards 2] [--relays 24] [--empty]
+//                        [--page index|onion|coordinator] [--guards 2] [--relays 24] [--empty]
+//                        [--hosts 3] [--without-policy]
 //
 // `--start-at` begins that many seconds into the script; `--without-ts` refuses /stream.ts, so that only HLS plays.
 import { createReadStream, existsSync, statSync } from 'node:fs'
@@ -13,6 +15,7 @@ import { dirname, extname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { Clip } from './clip.mjs'
+import { CoordinatorScript } from './coordinator.mjs'
 import { OnionScript } from './onion.mjs'
 import { Script } from './overlay.mjs'
 
@@ -32,6 +35,8 @@ const { values } = parseArgs({
     page: { type: 'string', default: 'index' },
     guards: { type: 'string', default: '2' },
     relays: { type: 'string', default: '24' },
+    hosts: { type: 'string', default: '3' },
+    'without-policy': { type: 'boolean', default: false },
     empty: { type: 'boolean', default: false },
     dist: { type: 'string', default: join(here, '../../crates/gateway/page') },
   },
@@ -56,9 +61,11 @@ const stream = new Script({
   told: values.told === undefined ? undefined : Number(values.told),
 })
 const onion = new OnionScript({ guards: Number(values.guards), relays: Number(values.relays), isEmpty: values.empty })
+const coordinator = new CoordinatorScript({ hosts: Number(values.hosts), hasPolicy: !values['without-policy'], isEmpty: values.empty })
 const startedAt = performance.now() - Number(values['start-at']) * 1000
 const overview = () => {
   const now = (performance.now() - startedAt) / 1000
+  if (values.page === 'coordinator') return JSON.stringify(coordinator.overviewAt(now))
   return JSON.stringify(isOnion ? onion.overviewAt(now) : stream.overviewAt(now, clip.players))
 }
 
@@ -100,7 +107,7 @@ function sendFile(pathname, answer) {
   createReadStream(path).pipe(answer)
 }
 
-if (!isOnion) await clip.start()
+if (values.page === 'index') await clip.start()
 server.listen(Number(values.port), '127.0.0.1', () => {
   const { port } = server.address()
   console.log(`mock peer (development only) at http://127.0.0.1:${port}/`)

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { belief, columns, drawn, parseOverview, type Row } from '../src/coordinator/figures'
+import { belief, beyond, columns, drawn, named, parseOverview, type Row } from '../src/coordinator/figures'
 import { rate } from '../src/lib/format'
+import { sentenceBy } from '../src/lib/words'
 import { append, HISTORY_ROWS } from '../src/lib/history'
 
 function host(name: string, sends: number) {
@@ -28,7 +29,7 @@ function sample() {
     utilisation: 0.95,
     share: 'per-flow',
     policy: 'cross.safetensors' as string | null,
-    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, given_mbit_s: 8.5, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3, decided_by: 'rule', rule_because: null as string | null, beyond: null }],
+    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, given_mbit_s: 8.5, awaits_monitor: false, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3, decided_by: 'rule', rule_because: null as string | null, beyond: null as string | null }],
     hosts: [host('alpha', 4), host('beta', 4.5)],
     monitors: [{ name: 'gateway', link: 'uplink', is_here: false, passes_mbit_s: 9, report_age_s: null }],
     events: [{ at_s: 1, kind: 'came', name: 'alpha', text: 'alpha is here' }],
@@ -40,7 +41,7 @@ const parsed = (value = sample()) => parseOverview(JSON.stringify(value))
 describe('what a coordinator tells', () => {
   it('is read whole, rates in bits a second and what is unknown as null', () => {
     const read = parsed()
-    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3, decidedBy: 'rule', ruleBecause: null, beyond: null })
+    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, awaitsMonitor: false, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3, decidedBy: 'rule', ruleBecause: null, beyond: null })
     expect(read.hosts[1]?.sends).toBe(4.5e6)
     expect([read.hosts[0]?.budget, read.monitors[0]?.reportAgeS]).toEqual([null, null])
   })
@@ -58,9 +59,31 @@ describe('what a coordinator tells', () => {
     const alone = sample()
     alone.links[0]!.other_mbit_s = null
     expect(said(alone)).toContain('no monitor reports')
+    const quiet = sample()
+    quiet.links[0]!.other_mbit_s = 0
+    expect(said(quiet)).toContain('; others send nothing: that leaves hosts 9.5 Mbit/s')
+    const early = sample()
+    early.links[0]!.awaits_monitor = true
+    expect(said(early)).toContain('Its monitor is still to say what others send')
+    expect(said(early)).not.toContain('may send')
     const learned = sample()
     learned.links[0]!.decided_by = 'policy'
     expect(said(learned)).toBe('It carries 10 Mbit/s; others send 1 Mbit/s, and by the policy those with flows may send 8.5 Mbit/s.')
+  })
+})
+
+describe('what a policy has seen beyond its training', () => {
+  it('does not say its name twice, and is nothing where it has not', () => {
+    const value = sample()
+    expect(beyond(parsed(value).links[0]!, 'cross.safetensors')).toBeNull()
+    value.links[0]!.beyond = 'cross.safetensors: at 4 s flows is 0.5'
+    expect(beyond(parsed(value).links[0]!, 'cross.safetensors')).toBe('at 4 s flows is 0.5')
+  })
+
+  it('is told among names that nobody writes otherwise', () => {
+    const names = named(parsed())
+    expect(names).toEqual(['cross.safetensors', 'alpha', 'beta', 'gateway', 'uplink'])
+    expect(['alpha is here', 'the rule decides', 'alphabet'].map((words) => sentenceBy(names, words))).toEqual(['alpha is here.', 'The rule decides.', 'Alphabet.'])
   })
 })
 

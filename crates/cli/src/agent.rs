@@ -213,7 +213,7 @@ impl Running {
 fn unreachable(why: Closed) -> &'static str {
     match why {
         Closed::Refused => {
-            "the coordinator does not know this agent's key, or has another key than the link says: does its file have what `anabranch agent` prints?"
+            "the coordinator does not know this agent's key, or has another key than the link says, or strangers of this host's network ask for too many sessions: does its file have what `anabranch agent` prints?"
         }
         Closed::TimedOut => "nobody answers at the link's address",
         Closed::ByPeer => "the coordinator has ended the session",

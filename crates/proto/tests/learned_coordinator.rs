@@ -1,5 +1,8 @@
 //! A coordinator whose links a policy divides: report by report, as a driver drives it.
 
+#[path = "common/standing.rs"]
+mod standing;
+
 use std::sync::Arc;
 
 use anabranch_control::policy::{Activation, Layer, Policy};
@@ -10,9 +13,10 @@ use anabranch_proto::coordination::coordinator::{
     Coordinator, CoordinatorConfig, CoordinatorEvent, Duty, LinkConfig, Member, Share,
 };
 use anabranch_proto::coordination::fitness;
-use anabranch_proto::coordination::message::{self, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
+use anabranch_proto::coordination::message::{self, Datagram, Directive, HostSeen, LinkSeen, Report, Seen};
 use anabranch_proto::coordination::policy::{Actuator, Agents, Feature, Learned, Sight};
-use anabranch_proto::session::{Application, PeerKey, Remote, SessionId, Sessions};
+use anabranch_proto::session::{Application, PeerKey, SessionId};
+use standing::{Standing, coordinator};
 
 const MBIT: fn(u64) -> Rate = |megabits| Rate::from_bits_per_sec(megabits * 1_000_000);
 const CAPACITY: Rate = Rate::from_bits_per_sec(10_000_000);
@@ -48,27 +52,6 @@ fn config(learned: Learned, [least, most]: [Rate; 2], share: Share) -> Coordinat
     }
 }
 
-/// Sessions that stand.
-#[derive(Default)]
-struct Standing(Vec<CoordinatorEvent>);
-
-impl Sessions<Coordinator<u32>> for Standing {
-    fn open(&mut self, _: u32, _: Option<PeerKey>) -> Option<SessionId> {
-        None
-    }
-    fn send(&mut self, _: SessionId, _: Terms) {}
-    fn close(&mut self, _: SessionId) {}
-    fn least_round_trip(&self, _: SessionId) -> Option<Duration> {
-        None
-    }
-    fn delivered(&self) -> Bytes {
-        Bytes::ZERO
-    }
-    fn event(&mut self, event: CoordinatorEvent) {
-        self.0.push(event);
-    }
-}
-
 struct Driven {
     coordinator: Coordinator<u32>,
     sessions: Standing,
@@ -78,14 +61,7 @@ struct Driven {
 impl Driven {
     fn new(config: CoordinatorConfig) -> Driven {
         fitness::check(config.policy.as_ref().unwrap(), &config).unwrap();
-        let mut coordinator = Coordinator::new(config.clone());
-        let mut sessions = Standing::default();
-        for (place, member) in config.members.iter().enumerate() {
-            let remote = Remote { address: place as u32, key: member.key, is_initiator: true };
-            coordinator.on_open(Time::ZERO, SessionId(place as u32), &remote, &mut sessions);
-        }
-        sessions.0.clear();
-        Driven { coordinator, sessions, number: 0 }
+        Driven { coordinator: coordinator(&config), sessions: Standing::default(), number: 0 }
     }
 
     fn report(&mut self, now: Time, place: u32, seen: Seen) {
@@ -177,18 +153,18 @@ fn until_all_that_it_sees_is_told_the_rule_decides_and_says_why() {
     let mut driven = Driven::new(config(learned, [Rate::ZERO, CAPACITY], Share::PerHost));
     let rates = |told: &[(u32, Directive)]| told.iter().map(|(_, said)| said.rate.bits_per_sec()).collect::<Vec<_>>();
     driven.report(at(0), 0, Seen::Host(host(1)));
-    assert_eq!(rates(&driven.act(at(0))), [9_500_000], "the rule's, whose share is 95 % of the link");
+    assert_eq!(rates(&driven.act(at(0))), [], "the rule's, which waits for the monitor");
     assert_eq!(driven.take_events(), [CoordinatorEvent::ByRule(0)]);
     let why = driven.coordinator.blocked(0).unwrap();
     assert_eq!(why, "no monitor of link \"uplink\" reports, and p.safetensors sees \"queue\"");
     driven.report_all(at(100), [host(1), host(0)], LinkSeen::default());
-    assert_eq!(rates(&driven.act(at(100)))[0], 9_500_000);
+    assert_eq!(rates(&driven.act(at(100))), [], "one count is no rate");
     let why = driven.coordinator.blocked(0).unwrap();
     assert_eq!(why, "the monitor of link \"uplink\" does not know its queue, and p.safetensors sees \"queue\"");
     // Half of the 50 ms that may wait: 31 250 bytes.
     let link = LinkSeen { queued: Some(Bytes::new(31_250)), ..LinkSeen::default() };
     driven.report_all(at(200), [host(1), host(0)], link);
-    driven.act(at(200));
+    assert_eq!(rates(&driven.act(at(200)))[0], 9_500_000, "the rule's, whose share is 95 % of the link");
     let why = driven.coordinator.blocked(0).unwrap();
     assert_eq!(why, "host \"member 1\" tells no round trips, and p.safetensors sees \"round_trip\"");
     assert!(!driven.coordinator.is_by_policy(0) && driven.take_events().is_empty(), "it is told once");
@@ -211,11 +187,13 @@ fn what_it_told_before_is_what_hosts_were_told_whoever_decided() {
     // It says what it told before.
     let learned = policy(&[Feature::PreviousRate, Feature::Queue], &[1.0, 0.0], 0.0, Actuator::Rate, 100);
     let mut driven = Driven::new(config(learned, [Rate::ZERO, CAPACITY], Share::PerHost));
-    driven.report_all(at(0), [host(1), host(1)], LinkSeen::default());
-    driven.act(at(0));
+    for now in [0, 100] {
+        driven.report_all(at(now), [host(1), host(1)], LinkSeen::default());
+        driven.act(at(now));
+    }
     let link = LinkSeen { queued: Some(Bytes::ZERO), ..LinkSeen::default() };
-    driven.report_all(at(100), [host(1), host(1)], link);
-    let told = driven.act(at(100));
+    driven.report_all(at(200), [host(1), host(1)], link);
+    let told = driven.act(at(200));
     assert!(driven.coordinator.is_by_policy(0));
     for (_, said) in told {
         assert!(said.rate.bits_per_sec().abs_diff(4_750_000) < 10, "{}", said.rate);

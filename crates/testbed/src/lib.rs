@@ -120,7 +120,7 @@ fn run_with(
     service: Option<&Service<'_>>,
 ) -> Result<Emulated, TestbedFailure> {
     plan::check(scenario)?;
-    let (plan, ready) = plan::prepare(scenario)?;
+    let (plan, ready) = plan::prepare(scenario, service.map(Service::link).or_else(|| watch::divided(scenario)))?;
     let stop = AtomicBool::new(false);
     let clock = Clock::start();
     let emulator = ready.emulator.start(clock)?;

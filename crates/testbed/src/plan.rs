@@ -161,8 +161,8 @@ fn check_policy(scenario: &FlowScenario, learned: &Learned) -> Result<(), String
     }
 }
 
-/// Makes the namespaces, devices and sockets, and describes the links.
-pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure> {
+/// Makes the namespaces, devices and sockets, and describes the links, of which somebody divides `divided`.
+pub fn prepare(scenario: &FlowScenario, divided: Option<LinkId>) -> Result<(Plan, Ready), TestbedFailure> {
     let [left_block, right_block] =
         [Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 2, 0, 0)].map(|ip| Block::new(ip, 16));
     let (left_block, right_block) = (left_block?, right_block?);
@@ -228,9 +228,10 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     let watched = Watched::default();
     let counted = Arc::new(Counted::new(scenario.flows.len()));
     let mut emulator = EmulatorConfig::new(network, scenario.seed, devices, routes);
-    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone(), Arc::clone(&counted))));
+    emulator.observer =
+        Some(Box::new(Watcher::new(scenario, &receivers, divided, watched.clone(), Arc::clone(&counted))));
     emulator.sample_interval = Some(super::watch::interval(scenario));
-    emulator.look_interval = super::watch::look_interval(scenario);
+    emulator.look_interval = divided.map(|_| super::watch::LINK_LOOK);
     emulator.sources = cross.into_sources();
     let quic_packet = quic_packet(packets);
     let identity = Identity::generate();

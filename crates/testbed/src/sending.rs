@@ -13,7 +13,6 @@ use anabranch_scenario::flows::FlowSpec;
 
 use super::Run;
 use super::failure::TestbedFailure;
-use super::steering::Steered;
 use super::ticks::{Tick, Ticks};
 
 /// What a sender counts.
@@ -294,9 +293,8 @@ impl<'a, S: SenderStack> Driver<'a, S> {
 
     /// Tells the coordinator what a flow has counted.
     fn report(&self, flow: usize, now: Time) {
-        if let Some(Steered::Policy(policy)) = &self.run.steered {
-            policy.report(now, self.flows[flow].sent.flow, self.stack.counted(flow), self.stack.round_trip(flow));
-        }
+        let Some(steered) = &self.run.steered else { return };
+        steered.report(now, self.flows[flow].sent.flow, || (self.stack.counted(flow), self.stack.round_trip(flow)));
     }
 
     /// Tells the coordinator whether a flow is on, which it may just have become, or that it has a connection.

@@ -9,13 +9,15 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::coordinator::Coordinator;
+use anabranch_lab::flows::node::Sent as Packets;
+use anabranch_lab::flows::steerable::RoundTripSeen;
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::{Course, Varying};
 
 use super::learned::{ByPolicy, Decision};
 use super::lengths::share;
 use super::plan::Plan;
-use super::service::{self, Service};
+use super::service::Service;
 use super::ticks::Ticks;
 use super::watch::CrossBytes;
 
@@ -60,7 +62,23 @@ impl<'a> Steered<'a> {
         match self {
             Steered::Rule(_) => Ticks::steered(scenario),
             Steered::Policy(policy) => Ticks::new(scenario).looking_each(policy.every()),
-            Steered::Service(_) => Ticks::new(scenario).looking_each(service::LOOK),
+            Steered::Service(service) => Ticks::new(scenario).looking_each(service.look()),
+        }
+    }
+
+    /// At `now` a flow's sender has counted so much over all its connections, and has seen these round trips of the one that
+    /// it has; nobody is asked who does not want to know.
+    pub fn report(&self, now: Time, flow: usize, counted: impl FnOnce() -> (Packets, Option<RoundTripSeen>)) {
+        match self {
+            Steered::Rule(_) => {}
+            Steered::Policy(policy) => {
+                let (packets, round_trip) = counted();
+                policy.report(now, flow, packets, round_trip);
+            }
+            Steered::Service(service) => {
+                let (packets, round_trip) = counted();
+                service.report(flow, packets, round_trip);
+            }
         }
     }
 

@@ -83,7 +83,7 @@ pub struct Counted {
     entered: Vec<AtomicU64>,
     /// The same as they leave it.
     delivered: Vec<AtomicU64>,
-    /// The link that a policy divides: nanoseconds that a packet would wait for it, packets that it has transmitted, and
+    /// The link that is divided: nanoseconds that a packet would wait for it, packets that it has transmitted, and
     /// packets that it has dropped.
     link: [AtomicU64; 3],
 }
@@ -105,29 +105,24 @@ impl Counted {
         self.delivered[flow].load(Ordering::Relaxed)
     }
 
-    /// The link that a policy divides is so now.
+    /// The link that is divided is so now.
     pub fn set_link(&self, now: LinkState) {
         let values = [now.waits.as_nanos(), now.transmitted, now.dropped];
         self.link.iter().zip(values).for_each(|(kept, value)| kept.store(value, Ordering::Relaxed));
     }
 
-    /// The link that a policy divides, as it was looked at last.
+    /// The link that is divided, as it was looked at last.
     pub fn link(&self) -> LinkState {
         let [waits, transmitted, dropped] = self.link.each_ref().map(|count| count.load(Ordering::Relaxed));
         LinkState { waits: Duration::from_nanos(waits), transmitted, dropped }
     }
 }
 
-/// How often the link that a policy divides is looked at: what it decides by is no older.
-const LINK_LOOK: Duration = Duration::from_millis(1);
+/// How often the link that is divided is looked at: what is decided by is no older.
+pub const LINK_LOOK: Duration = Duration::from_millis(1);
 
-/// How often that is, if a policy steers.
-pub fn look_interval(scenario: &FlowScenario) -> Option<Duration> {
-    divided(scenario).map(|_| LINK_LOOK)
-}
-
-/// The link that a policy divides, if one does.
-fn divided(scenario: &FlowScenario) -> Option<LinkId> {
+/// The link that the scenario's policy divides, if it has one.
+pub fn divided(scenario: &FlowScenario) -> Option<LinkId> {
     let steering = scenario.steering.as_ref().filter(|steering| steering.policy.is_some())?;
     Some(LinkId(steering.link as u32))
 }
@@ -147,13 +142,19 @@ pub struct Watcher {
     rows: bool,
     /// Whether each flow is QUIC's.
     quic: Vec<bool>,
-    /// The link that a policy divides.
+    /// The link that somebody divides who wants to know of its queue.
     divided: Option<LinkId>,
 }
 
 impl Watcher {
     /// Of the routes of `receivers`, there and back for each of a flow.
-    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched, counted: Arc<Counted>) -> Watcher {
+    pub fn new(
+        scenario: &FlowScenario,
+        receivers: &[Vec<usize>],
+        divided: Option<LinkId>,
+        watched: Watched,
+        counted: Arc<Counted>,
+    ) -> Watcher {
         let flows = receivers.len();
         let of = |(flow, numbers): (usize, &Vec<usize>)| numbers.iter().flat_map(move |_| [Some(flow), None]).collect();
         let routes: Vec<Vec<Option<usize>>> = receivers.iter().enumerate().map(of).collect();
@@ -172,7 +173,7 @@ impl Watcher {
             delays_from: scenario.delays_from,
             rows: scenario.sample_every.is_some(),
             quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
-            divided: divided(scenario),
+            divided,
         }
     }
 }

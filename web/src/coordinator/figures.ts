@@ -10,6 +10,8 @@ export type Kind = (typeof KINDS)[number]
 export interface Link {
   name: string
   capacity: number
+  /** Whether hosts are told nothing for now, unless by the policy: its monitor is still to say what others send. */
+  awaitsMonitor: boolean
   /** What others than the hosts send; null without a monitor. */
   other: number | null
   given: number
@@ -94,6 +96,7 @@ function link(at: Reader): Link {
   return {
     name: at.field('name').text(),
     capacity: bits(at.field('capacity_mbit_s')),
+    awaitsMonitor: at.field('awaits_monitor').flag(),
     other: at.field('other_mbit_s').orNull(bits),
     given: bits(at.field('given_mbit_s')),
     decidedBy: at.field('decided_by').oneOf(['rule', 'policy']),
@@ -163,14 +166,29 @@ export function columns(rows: readonly Row[], link: string, hosts: readonly stri
   ]
 }
 
+/** What events may begin with: names that somebody gave. */
+export function named(overview: Overview): string[] {
+  const all = [...overview.hosts, ...overview.monitors, ...overview.links].map((one) => one.name)
+  return overview.policy === null ? all : [overview.policy, ...all]
+}
+
+/** What the policy has seen beyond its training, without its name, which stands beside it. */
+export function beyond(link: Link, policy: string): string | null {
+  const said = link.beyond
+  return said === null ? null : said.startsWith(`${policy}: `) ? said.slice(policy.length + 2) : said
+}
+
 /** What the coordinator believes of a link, in a sentence. */
 export function belief(link: Link, utilisation: number, rate: (bits: number | null) => string): string {
   const room = Math.max(0, link.capacity * utilisation - (link.other ?? 0))
   const part = utilisation === 1 ? 'all' : `${Number((utilisation * 100).toFixed(1))}\u00a0%`
   const others =
-    link.other === null ? 'no monitor reports, so nobody else is taken to send' : `others send ${rate(link.other)}`
+    link.other === null ? 'no monitor reports, so nobody else is taken to send' : link.other === 0 ? 'others send nothing' : `others send ${rate(link.other)}`
   if (link.decidedBy === 'policy') {
     return `It carries ${rate(link.capacity)}; ${others}, and by the policy those with flows may send ${rate(link.given)}.`
+  }
+  if (link.awaitsMonitor) {
+    return `It carries ${rate(link.capacity)}. Its monitor is still to say what others send: until then, for a few seconds at most, hosts are on their own.`
   }
   return `It carries ${rate(link.capacity)}, of which ${part} may be given away; ${others}: that leaves hosts ${rate(room)}, and those with flows may send ${rate(link.given)}.`
 }

@@ -42,9 +42,16 @@ export function inputSaid(input: Input): Said {
 
 /** Words from elsewhere as a sentence of ours: a capital at the start, a full stop at the end. */
 export function sentence(words: string): string {
+  return sentenceBy([], words)
+}
+
+/** The same, but one of `names` at its start stands as it is. */
+export function sentenceBy(names: readonly string[], words: string): string {
   const trimmed = words.trim()
   if (trimmed === '') return ''
-  return trimmed.charAt(0).toUpperCase() + trimmed.slice(1) + (/[.!?…]$/.test(trimmed) ? '' : '.')
+  const isName = names.some((name) => trimmed.startsWith(name) && [' ', ':', undefined].includes(trimmed[name.length]))
+  const start = isName ? trimmed.charAt(0) : trimmed.charAt(0).toUpperCase()
+  return start + trimmed.slice(1) + (/[.!?…]$/.test(trimmed) ? '' : '.')
 }
 
 export const CLIENT_WORDS: Record<ClientState, { word: string; sentence: string }> = {

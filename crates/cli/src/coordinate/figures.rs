@@ -130,6 +130,7 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
             decided_by: if coordinator.is_by_policy(number) { DecidedBy::Policy } else { DecidedBy::Rule },
             rule_because: coordinator.blocked(number),
             beyond: coordinator.beyond(number).map(str::to_owned),
+            awaits_monitor: coordinator.awaits_monitor(number),
             other_mbit_s: divided.is_monitored.then(|| megabits(divided.other)),
             given_mbit_s: megabits(divided.given),
             passes_mbit_s: watched.map(|known| megabits(known.rate())),

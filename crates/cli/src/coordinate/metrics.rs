@@ -169,6 +169,7 @@ mod tests {
             decided_by: DecidedBy::Policy,
             rule_because: None,
             beyond: None,
+            awaits_monitor: false,
             other_mbit_s: Some(1.0),
             given_mbit_s: 8.5,
             passes_mbit_s: None,

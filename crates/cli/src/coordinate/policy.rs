@@ -25,11 +25,14 @@ pub fn load(path: &Path) -> Result<Arc<Learned>, Failure> {
 /// Whether the policy of `config`, from the file at `path`, can decide for the links that `file` has.
 pub fn check(path: &Path, file: &Path, config: &CoordinatorConfig) -> Result<(), Failure> {
     let Some(learned) = &config.policy else { return Ok(()) };
-    fitness::check(learned, config).map_err(|error| {
-        let of = match error {
-            Unfit::Shape { .. } => path.to_owned(),
-            _ => path.with_extension("json"),
-        };
-        Failure::new(format!("{} with {}: {error}", file.display(), of.display()))
-    })
+    fitness::check(learned, config).map_err(|error| unfit(&file.display().to_string(), path, &error))
+}
+
+/// That the policy from the file at `path` can't decide for the hosts of `whose`.
+pub fn unfit(whose: &str, path: &Path, error: &Unfit) -> Failure {
+    let of = match error {
+        Unfit::Shape { .. } => path.to_owned(),
+        _ => path.with_extension("json"),
+    };
+    Failure::new(format!("{whose} with {}: {error}", of.display()))
 }

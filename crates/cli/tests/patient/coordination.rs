@@ -320,6 +320,75 @@ fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
     assert!(page.contains("What the coordinator believes, steered"));
 }
 
+#[test]
+fn the_demo_shows_a_policy_beside_the_rule_and_says_who_decided_each_period() {
+    let place = Place::new("");
+    // What is wrong is said wherever it runs.
+    let refused = |parts: &[&str]| {
+        let said = place.say(&["coordinate", "demo", "--policy", "cross.safetensors", "--out", "out"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(parts.iter().all(|part| said.stderr.contains(part)), "{said:?}; expected {parts:?}");
+        assert!(!place.path("out").exists(), "nothing is half-written");
+    };
+    refused(&["cross.json: No such file"]);
+    policy(&place, |description| description.replace("\"queue\",", "\"cross_next\","));
+    refused(&["cross.json: purpose.features has \"cross_next\", which no coordinator of real hosts can know"]);
+    policy(&place, |description| description.replace("      \"queue\",\n", ""));
+    refused(&["the demo with cross.safetensors: its tensors are not for link \"bottleneck\" with 3 hosts: "]);
+
+    let file = policy(&place, |description| description);
+    let said = place.say(&[
+        "coordinate",
+        "demo",
+        "--policy",
+        &file,
+        "--seconds",
+        "8",
+        "--seed",
+        "3",
+        "--json",
+        "--out",
+        "out",
+    ]);
+    if let Err(reason) = anabranch_testbed::emulator::testbed_available() {
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("the demo can't run here: "), "{said:?}");
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    if said.stderr.contains("the emulator could not carry") {
+        eprintln!("skipped: the machine was too busy to carry the link");
+        return;
+    }
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((&told["seed"], &told["every_s"]), (&Value::from(3), &Value::from(0.1)));
+    let by = &told["by_policy"];
+    assert_eq!(by["policy"], "cross.safetensors");
+    for run in [&told["on_their_own"], &told["steered"], by] {
+        assert_eq!(run["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
+        assert!(run["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{told}");
+    }
+    let decisions = &by["decisions"];
+    let periods = decisions["periods"].as_array().unwrap();
+    let by_whom = |who: &str| periods.iter().filter(|period| period["decided_by"] == who).count() as u64;
+    let counted = ["policy", "rule"].map(|who| (by_whom(who), decisions[format!("by_{who}")].as_u64()));
+    assert!(counted.iter().all(|(found, said)| Some(*found) == *said), "{decisions}");
+    assert_eq!(by_whom("policy") + by_whom("rule"), periods.len() as u64);
+    // Each 100 ms of 8 s: on a busy machine fewer.
+    assert!((20..=82).contains(&periods.len()), "{decisions}");
+    assert!(by_whom("policy") > 0, "the monitor told all that the policy sees: {decisions}");
+    for period in periods {
+        assert_eq!(period["decided_by"] == "rule", period["rule_because"].is_string(), "{period}");
+    }
+    let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
+    assert_eq!(kept, told);
+    let page = fs::read_to_string(place.path("out/report.html")).unwrap();
+    for part in ["by the rule", "What the coordinator believes, by cross.safetensors", "Who decided"] {
+        assert!(page.contains(part), "no {part}");
+    }
+}
+
 // ---- The kernel's TCP ----
 
 /// In the namespace of machine `number`, on a thread of its own.

@@ -49,6 +49,8 @@ pub struct Link {
     pub rule_because: Option<String>,
     /// What the policy has seen that no training had shown it, the first time; null if it has not.
     pub beyond: Option<String>,
+    /// Whether hosts are told nothing for now, unless by the policy: its monitor is still to say what others send.
+    pub awaits_monitor: bool,
     /// What others than the hosts send over it; null without a monitor.
     pub other_mbit_s: Option<f64>,
     /// What hosts that send may send, all together.

@@ -263,7 +263,7 @@ fn cross_next<W: Steerable>(sight: &Sight, world: &mut W) -> f64 {
 }
 
 /// The longest wait that a queue allows at a link of `rate` bytes a second.
-fn longest_wait(queue: &QueueSpec, rate: f64, full_packet: f64) -> f64 {
+pub fn longest_wait(queue: &QueueSpec, rate: f64, full_packet: f64) -> f64 {
     let bytes = match *queue {
         QueueSpec::DropTail(Capacity::Time(wait)) => return wait.as_secs_f64(),
         QueueSpec::DropTail(Capacity::Unlimited) => return UNLIMITED.as_secs_f64(),

@@ -479,7 +479,7 @@ impl Stage<'_> {
         // What it would fill is the policy's to say.
         let by_rule = config.links.iter().enumerate().filter(|_| config.policy.is_none());
         for (link, LinkConfig { name, capacity, .. }) in by_rule {
-            let is_monitored = config.members.iter().any(|member| member.duty == Duty::Monitor { link });
+            let is_monitored = config.is_monitored(link);
             let other = if is_monitored { self.other[link].bits_per_sec() as f64 } else { 0.0 };
             let usable = (capacity.bits_per_sec() as f64 * config.utilisation - other).max(0.0);
             let (mut told, mut has_hungry) = (0.0, false);
@@ -689,6 +689,39 @@ mod tests {
         stage.strike(&Trouble::AgentDies(3));
         let all = play_until(&mut stage, at(30.0), |stage| together(stage) > 9_400_000).expect("they have the link");
         assert!(all > at(16.0) && all < at(18.0), "{all}");
+    }
+
+    /// Neither its first life nor a later one knows anything of the link; its monitor comes a second after the hosts.
+    #[test]
+    fn a_coordinator_that_begins_gives_away_nothing_that_others_use() {
+        let case = case(1);
+        let mut stage = Stage::new(&case);
+        stage.other[0] = Rate::from_bits_per_sec(6_000_000);
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        let together = |stage: &Stage<'_>| told(stage, 1) + told(stage, 2);
+        for begins in [0.0, 10.0] {
+            if begins > 0.0 {
+                stage.strike(&Trouble::CoordinatorDies);
+                stage.strike(&Trouble::CoordinatorReturns);
+            }
+            stage.strike(&Trouble::Cut(vec![3], true));
+            // 9.5 less 6 Mbit/s, within what the rule allows.
+            let is_more = |stage: &Stage<'_>| together(stage) > 3_700_000;
+            assert_eq!(play_until(&mut stage, at(begins + 1.0), is_more), None, "they may send {}", together(&stage));
+            stage.strike(&Trouble::Cut(vec![3], false));
+            assert_eq!(play_until(&mut stage, at(begins + 10.0), is_more), None, "they may send {}", together(&stage));
+            assert!(together(&stage) > 3_300_000, "they may send {}", together(&stage));
+        }
+    }
+
+    #[test]
+    fn a_monitor_that_never_comes_is_waited_for_as_long_as_one_that_has_gone_is_believed() {
+        let case = case(1);
+        let mut stage = Stage::new(&case);
+        stage.strike(&Trouble::AgentDies(3));
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        let first = play_until(&mut stage, at(20.0), |stage| told(stage, 1) > 0).expect("they have the link");
+        assert!(first > at(5.0) && first < at(5.5), "{first}");
     }
 
     /// One or two of them have flows, and one keeps `least` as long as there is so much. They report

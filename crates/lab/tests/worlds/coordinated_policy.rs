@@ -1,6 +1,9 @@
 //! A policy tells the same through the coordinator of real hosts as through the one of simulated flows, if both are told the
 //! same of the same world.
 
+#[path = "../../../proto/tests/common/standing.rs"]
+mod standing;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,14 +14,13 @@ use anabranch_lab::flows::acting::Acting;
 use anabranch_lab::flows::node::Sent;
 use anabranch_lab::flows::steerable::{LinkState, RoundTripSeen, Steerable};
 use anabranch_lab::flows::{FlowScenario, FlowWorld};
-use anabranch_proto::coordination::coordinator::{
-    Coordinator, CoordinatorConfig, CoordinatorEvent, Duty, LinkConfig, Member, Share,
-};
-use anabranch_proto::coordination::message::{Datagram, HostSeen, LinkSeen, Report, Seen, Terms};
+use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorConfig, Duty, LinkConfig, Member, Share};
+use anabranch_proto::coordination::message::{Datagram, HostSeen, LinkSeen, Report, Seen};
 use anabranch_proto::coordination::policy::{Learned, action};
-use anabranch_proto::session::{Application, PeerKey, Remote, SessionId, Sessions};
+use anabranch_proto::session::{Application, PeerKey, SessionId};
 use anabranch_scenario::file::{AnyScenario, Override, read_any};
 use anabranch_scenario::policy::hosts;
+use standing::{Standing, coordinator};
 
 /// A world as agents tell of it: queues in bytes.
 struct Told<'a>(&'a mut FlowWorld<()>);
@@ -64,23 +66,6 @@ impl Steerable for Told<'_> {
     }
 }
 
-struct Standing;
-
-impl Sessions<Coordinator<u32>> for Standing {
-    fn open(&mut self, _: u32, _: Option<PeerKey>) -> Option<SessionId> {
-        None
-    }
-    fn send(&mut self, _: SessionId, _: Terms) {}
-    fn close(&mut self, _: SessionId) {}
-    fn least_round_trip(&self, _: SessionId) -> Option<Duration> {
-        None
-    }
-    fn delivered(&self) -> Bytes {
-        Bytes::ZERO
-    }
-    fn event(&mut self, _: CoordinatorEvent) {}
-}
-
 fn scenario(file: &str, overrides: &[&str]) -> FlowScenario {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     let overrides: Vec<Override> = overrides.iter().map(|set| Override::set(set).unwrap()).collect();
@@ -115,11 +100,7 @@ fn assert_same_directives(scenario: FlowScenario, queue: Duration) -> (usize, us
         members: duties.enumerate().map(member).collect(),
         policy: Some(Arc::new(learned)),
     };
-    let mut coordinator = Coordinator::<u32>::new(config.clone());
-    for (place, member) in config.members.iter().enumerate() {
-        let remote = Remote { address: place as u32, key: member.key, is_initiator: true };
-        coordinator.on_open(Time::ZERO, SessionId(place as u32), &remote, &mut Standing);
-    }
+    let mut coordinator = coordinator(&config);
     let header = scenario.packets.header.get();
     let (on_wire, data) = (scenario.packets.data.get() + header, scenario.packets.data.get());
     let (mut decided, mut changes, mut before) = (0, 0, Vec::new());
@@ -129,7 +110,7 @@ fn assert_same_directives(scenario: FlowScenario, queue: Duration) -> (usize, us
         let (mut told, mut left) = (Told(&mut world), 0);
         let report = |coordinator: &mut Coordinator<u32>, place: usize, seen| {
             let report = Report { number: decided as u64 + 1, at: now.since(Time::ZERO), period: config.every, seen };
-            coordinator.on_datagram(now, SessionId(place as u32), Datagram::Report(report), &mut Standing);
+            coordinator.on_datagram(now, SessionId(place as u32), Datagram::Report(report), &mut Standing::default());
         };
         for (place, flows) in hosts.iter().enumerate() {
             let of = |count: &dyn Fn(Sent) -> u64| flows.iter().map(|&flow| count(told.sent(flow))).sum::<u64>();
@@ -150,7 +131,7 @@ fn assert_same_directives(scenario: FlowScenario, queue: Duration) -> (usize, us
         let seen = LinkSeen { sent, queued, dropped: state.dropped, ..LinkSeen::default() };
         report(&mut coordinator, hosts.len(), Seen::Link(seen));
         while coordinator.timer(now) <= now {
-            coordinator.on_timer(now, &mut Standing);
+            coordinator.on_timer(now, &mut Standing::default());
         }
         assert!(coordinator.is_by_policy(0), "{:?}", coordinator.blocked(0));
         acting.act(&mut told).unwrap();

@@ -1,11 +1,17 @@
 //! How many handshakes a network may begin: a bucket of them for each /24 of IPv4 and /56 of IPv6, which
 //! are what one customer of a provider has. Its address is proved before (by a Retry, RFC 9000, 8.1.2):
 //! nobody can use up the bucket of another.
+//!
+//! What it is there for is work for strangers. Where it is known by their keys who may come, a handshake that has proved
+//! such a key is put back into the bucket, once in the time in which a bucket fills: a site's hosts, who come all at once,
+//! do not wait for each other; strangers among them get no more than elsewhere, and somebody with a member's key next to
+//! nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::session::PeerKey;
 
 /// Handshakes that a network may begin at once: as many as viewers behind one router.
 const BURST: u32 = 64;
@@ -16,11 +22,16 @@ const REFILL: Duration = Duration::from_millis(250);
 /// Networks that are remembered. Those that have begun nothing for long enough to be full again need not be.
 const MOST_NETWORKS: usize = 4096;
 
+/// Keys that are remembered for what was put back for them: more than there are members of a coordinator.
+const MOST_KEYS: usize = 16_384;
+
 /// The networks that have begun handshakes.
 #[derive(Debug, Default)]
 pub struct Admission {
     /// When each bucket will be full again.
     full_at: HashMap<IpAddr, Time>,
+    /// When a handshake of each key may be put back again.
+    spares_at: HashMap<PeerKey, Time>,
 }
 
 /// The first address of the network of `address`.
@@ -49,6 +60,21 @@ impl Admission {
         }
         may
     }
+
+    /// Whose handshake from `address` was admitted is one who may come, by this `key`.
+    pub fn spare(&mut self, now: Time, address: IpAddr, key: PeerKey) {
+        if self.spares_at.len() >= MOST_KEYS {
+            self.spares_at.retain(|_, at| *at > now);
+        }
+        let is_again = self.spares_at.get(&key).is_some_and(|at| *at > now);
+        if is_again || self.spares_at.len() >= MOST_KEYS {
+            return;
+        }
+        self.spares_at.insert(key, now + REFILL * u64::from(BURST));
+        if let Some(full_at) = self.full_at.get_mut(&network(address)) {
+            *full_at = Time::from_nanos(full_at.as_nanos().saturating_sub(REFILL.as_nanos())).max(now);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +95,45 @@ mod tests {
         let of_56 = |last: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, last, last, 0, 0, 1));
         assert_eq!((0..=255).filter(|&host| admission.admit(now, of_56(host))).count(), BURST as usize);
         assert!(admission.admit(now, of_56(256)));
+    }
+
+    #[test]
+    fn a_handshake_of_one_who_may_come_is_put_back_once_while_a_bucket_fills() {
+        let (mut admission, now) = (Admission::default(), Time::from_nanos(1));
+        let of_net = |host: u8| IpAddr::from([192, 0, 2, host]);
+        for host in 0..=255 {
+            assert!(admission.admit(now, of_net(host)), "host {host}");
+            admission.spare(now, of_net(host), PeerKey([host; 32]));
+        }
+        // The same keys again: all that strangers have, and no more.
+        let again = (0..=255).filter(|&host| {
+            let is_admitted = admission.admit(now, of_net(host));
+            admission.spare(now, of_net(host), PeerKey([host; 32]));
+            is_admitted
+        });
+        assert_eq!(again.count(), BURST as usize);
+        // Nobody saves up: a bucket is never more than full.
+        let later = now + REFILL * u64::from(BURST);
+        admission.spare(later, of_net(0), PeerKey([0; 32]));
+        let strangers = (0..=255).filter(|&host| admission.admit(later, of_net(host))).count();
+        assert_eq!(strangers, BURST as usize);
+    }
+
+    #[test]
+    fn no_more_keys_are_remembered_than_fit() {
+        let mut admission = Admission::default();
+        for number in 0..MOST_KEYS as u32 {
+            let mut key = [0; 32];
+            key[..4].copy_from_slice(&number.to_be_bytes());
+            admission.spares_at.insert(PeerKey(key), Time::from_nanos(9));
+        }
+        admission.spare(Time::from_nanos(1), IpAddr::from([192, 0, 2, 1]), PeerKey([7; 32]));
+        assert_eq!(
+            (admission.spares_at.len(), admission.spares_at.contains_key(&PeerKey([7; 32]))),
+            (MOST_KEYS, false)
+        );
+        admission.spare(Time::from_nanos(9), IpAddr::from([192, 0, 2, 1]), PeerKey([7; 32]));
+        assert_eq!(admission.spares_at.len(), 1);
     }
 
     #[test]

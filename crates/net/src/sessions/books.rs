@@ -227,6 +227,13 @@ impl<A: WireApplication> Books<A> {
             && self.admission.admit(now, address)
     }
 
+    /// The application has accepted one whose handshake was admitted.
+    pub fn accepted(&mut self, now: Time, remote: &Remote<SocketAddr>) {
+        if self.config.knows_who_comes {
+            self.admission.spare(now, remote.address.ip(), remote.key);
+        }
+    }
+
     /// A connection that others have begun; what leaves at once if it does not come about.
     pub fn admit(&mut self, now: Time, incoming: Incoming, packet: &mut Vec<u8>) -> Option<Transmit> {
         let address = incoming.remote_address();

@@ -285,6 +285,7 @@ impl<A: WireApplication> QuicSessions<A> {
                     self.books.counters.refused += 1;
                     return self.books.close(now, handle, config::REFUSED);
                 }
+                self.books.accepted(now, &remote);
                 self.books.seat(handle)
             }
         };

@@ -455,6 +455,25 @@ fn no_more_sessions_are_there_than_may_be_nor_handshakes_of_one_network() {
     assert!(world.act(0, |_, sessions| sessions.open(address, Some(key))).is_none());
 }
 
+/// All are at one address here.
+#[test]
+fn peers_that_may_come_do_not_wait_for_others_of_their_network() {
+    for knows_who_comes in [true, false] {
+        let mut world = World::new();
+        world.add(SessionConfig { knows_who_comes, ..SessionConfig::default() });
+        (0..100).for_each(|_| _ = world.add(SessionConfig::default()));
+        let (address, key) = (world.address(0), world.key(0));
+        let refused = |world: &World| (1..101).filter(|&peer| !world.app(peer).closed().is_empty()).count();
+        // No more at once than may have begun and not confirmed.
+        for peers in [1..51, 51..101] {
+            peers.clone().for_each(|peer| _ = world.open(peer, address, Some(key)));
+            let all = peers.end - 1;
+            world.until("answers", |world| world.runtime.machine(0).sessions() + refused(world) == all);
+        }
+        assert_eq!(refused(&world) > 0, !knows_who_comes, "{}", refused(&world));
+    }
+}
+
 #[test]
 fn a_network_begins_no_more_handshakes_than_its_bucket_has() {
     let mut world = World::with_peers(2);

@@ -84,6 +84,11 @@ pub struct CoordinatorConfig {
 }
 
 impl CoordinatorConfig {
+    /// Whether somebody watches a link.
+    pub fn is_monitored(&self, link: usize) -> bool {
+        self.members.iter().any(|member| member.duty == Duty::Monitor { link })
+    }
+
     /// The members that send over a link, in their order.
     pub fn hosts_of(&self, link: usize) -> Vec<usize> {
         let is_host = |member: &Member| matches!(member.duty, Duty::Host { link: of, .. } if of == link);

@@ -24,6 +24,10 @@ const HASTE_QUARTERS: u64 = 1;
 /// larger and smaller in turn, and hosts be told less and more, for ever.
 const MONITORS_OFTENER: u64 = 4;
 
+/// From the first session on, a link's monitor is waited for as long as one that is silent is believed. Until then nobody
+/// knows what others send, and hosts are told nothing: on their own they share with it, as they did before.
+const PATIENCE: Duration = super::IDLE_TIMEOUT;
+
 /// Hosts that report seldom are waited for if they may send more than one part in this many of a link together.
 const SELDOM_MATTERS: u64 = 20;
 
@@ -51,6 +55,9 @@ pub struct Coordinator<A> {
     by_key: BTreeMap<PeerKey, usize>,
     known: Vec<Known>,
     divided: Vec<Divided>,
+    /// Until when each link's monitors are waited for, if it has any of which nothing is known yet; never before the first
+    /// session.
+    awaits: Vec<Option<Time>>,
     /// Each link's policy; none where the rule decides for good.
     steered: Vec<Option<Steered>>,
     /// What is to be told to an observer.
@@ -60,6 +67,7 @@ pub struct Coordinator<A> {
     /// Who is to be told.
     told: VecDeque<usize>,
     number: u64,
+    decisions: u64,
     decided: Time,
     next: Time,
     /// When those who are here are told again what was decided.
@@ -87,11 +95,13 @@ impl<A> Coordinator<A> {
             by_key,
             known: config.members.iter().map(|_| Known::default()).collect(),
             divided: config.links.iter().map(|_| Divided::default()).collect(),
+            awaits: (0..config.links.len()).map(|link| config.is_monitored(link).then_some(Time::MAX)).collect(),
             steered: (0..config.links.len()).map(|link| Steered::new(&config, link)).collect(),
             happened: VecDeque::new(),
             members: BTreeMap::new(),
             told: VecDeque::new(),
             number: 0,
+            decisions: 0,
             decided: Time::ZERO,
             next: Time::ZERO,
             renews: Time::MAX,
@@ -115,6 +125,16 @@ impl<A> Coordinator<A> {
         &self.divided
     }
 
+    /// Whether hosts of a link are told nothing by the rule, since its monitor is still to say what others send.
+    pub fn awaits_monitor(&self, link: usize) -> bool {
+        self.awaits[link].is_some()
+    }
+
+    /// How often it has decided.
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
     /// Whether a policy decided last for a link.
     pub fn is_by_policy(&self, link: usize) -> bool {
         self.steered[link].as_ref().and_then(Steered::decides) == Some(true)
@@ -132,6 +152,7 @@ impl<A> Coordinator<A> {
     }
 
     fn decide(&mut self, now: Time) {
+        self.decisions += 1;
         self.decided = now;
         self.next = now + self.config.every;
         self.renews = now + renewal(self.config.every);
@@ -183,11 +204,14 @@ impl<A> Coordinator<A> {
     /// What a link carries, and what others than the hosts send over it: by its monitor. Of one that is silent, what was
     /// known holds until its session is over: reports each few milliseconds that are held up for a few more would else
     /// end in a link that is given away as if it were empty. Without one, a link carries its hosts' traffic alone.
-    fn watched(&self, now: Time, link: usize) -> Divided {
+    fn watched(&mut self, now: Time, link: usize) -> Divided {
         let (before, settled) = (self.divided[link], self.config.links[link].capacity);
         if let Some(monitor) = self.monitor(now, link) {
             let capacity = monitor.link().and_then(|seen| seen.capacity).unwrap_or(settled);
             let other = self.other(now, link, monitor, capacity).map(Rate::from_bytes_per_sec_f64);
+            if other.is_some() {
+                self.awaits[link] = None;
+            }
             let other = other.unwrap_or(before.other).min(capacity);
             return Divided { capacity, other, is_monitored: true, ..before };
         }
@@ -227,6 +251,11 @@ impl<A> Coordinator<A> {
         let (capacity, other) = (watched.capacity, watched.other.bits_per_sec());
         if self.ask(now, link, &watched) {
             return self.follow(now, link, watched);
+        }
+        self.awaits[link] = self.awaits[link].filter(|until| now < *until);
+        if self.awaits_monitor(link) {
+            self.divided[link] = watched;
+            return;
         }
         let usable = capacity.bits_per_sec() as f64 * self.config.utilisation;
         let room = Rate::from_bits_per_sec((usable as u64).saturating_sub(other));
@@ -405,6 +434,8 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
             sessions.close(old);
         }
         self.members.insert(session, place);
+        // The first one: the others come at the same time.
+        self.awaits.iter_mut().flatten().for_each(|until| *until = (*until).min(now + PATIENCE));
         // Its numbers begin anew, and so may its counts; its lease holds.
         let known = &mut self.known[place];
         (known.report, known.counted, known.words, known.next) = (None, Counted::default(), 0, now);

@@ -4,7 +4,7 @@ use anabranch_control::policy::PolicyError;
 use anabranch_control::time::Duration;
 
 use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
-use super::config::{CoordinatorConfig, Duty};
+use super::config::CoordinatorConfig;
 use super::policy::{Actuator, Agents, Feature, Learned, Sight};
 
 /// Why it can not. Keys are those of a policy's JSON file.
@@ -81,7 +81,7 @@ pub fn check(learned: &Learned, config: &CoordinatorConfig) -> Result<(), Unfit>
             continue;
         }
         let name = || link.name.clone();
-        let is_watched = config.members.iter().any(|member| member.duty == Duty::Monitor { link: number });
+        let is_watched = config.is_monitored(number);
         if let Some(feature) = features.iter().find(|feature| feature.needs_monitor() && !is_watched) {
             return Err(Unfit::Unwatched { feature: feature.name(), link: name() });
         }

@@ -48,6 +48,8 @@ pub fn session_config(members: usize) -> SessionConfig {
         keep_alive: IDLE_TIMEOUT / 4,
         // One each, and as many of agents that have begun anew before their old one was found to be over.
         most_sessions: 2 * members + 1,
+        // All hosts of a rack or a site come at once when their coordinator does.
+        knows_who_comes: true,
         ..SessionConfig::default()
     }
 }

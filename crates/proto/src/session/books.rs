@@ -44,6 +44,9 @@ pub struct SessionConfig {
     pub most_sessions: usize,
     /// Sessions at one time that others have begun and not confirmed.
     pub most_half_open: usize,
+    /// Whether the application knows by their keys who may come: handshakes of those that it accepts are then no burden
+    /// on their network's share, where networks have one.
+    pub knows_who_comes: bool,
     /// Packets a second of one peer that are read, where reading them costs time.
     pub most_packets_per_s: u32,
 }
@@ -81,6 +84,7 @@ impl Default for SessionConfig {
             keep_alive: Duration::from_millis(15_000),
             most_sessions: 4096,
             most_half_open: 64,
+            knows_who_comes: false,
             // More than 200 Mbit/s of video, and a tenth of what a core reads.
             most_packets_per_s: 20_000,
         }

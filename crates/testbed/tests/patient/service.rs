@@ -5,7 +5,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::coordination::coordinator::Share;
 use anabranch_scenario::file::parse_flows;
 use anabranch_testbed::emulator::testbed_available;
-use anabranch_testbed::service::{ServiceConfig, run_coordinated};
+use anabranch_testbed::service::{Coordination, ServiceConfig, run_coordinated};
 
 const MEGABIT: fn(f64) -> Rate = |megabits| Rate::from_bits_per_sec((megabits * 1e6) as u64);
 
@@ -45,8 +45,11 @@ fn flows_keep_to_budgets_that_a_coordinator_tells_their_hosts() {
         return;
     }
     let scenario = parse_flows(SCENARIO, "service.toml", &[]).unwrap();
-    let config = ServiceConfig { link: 0, every: Duration::from_millis(100), utilisation: 0.9, share: Share::PerHost };
-    let (emulated, believed) = run_coordinated(&scenario, config, &()).unwrap();
+    let every = Duration::from_millis(100);
+    let config = ServiceConfig { link: 0, every, utilisation: 0.9, share: Share::PerHost, policy: None };
+    let (emulated, Coordination { believed, decided, beyond }) = run_coordinated(&scenario, &config, &()).unwrap();
+    assert!(!decided.is_empty() && beyond.is_none());
+    assert!(decided.iter().all(|one| !one.by_policy && one.rule_because.is_none()), "there is no policy: {decided:?}");
     // Whatever the machine is busy with, no more is given than there is.
     assert!(!believed.is_empty());
     for one in &believed {
