@@ -1,8 +1,10 @@
-"""Circles of files: which files of a crate need each other, by their `use` lines, their tests left out.
+"""Circles of files: which files of a crate need each other, by their `use` lines and the qualified paths in their code
+(`crate::x::y`, `super::x::y`), their tests left out.
 
 A module and the files below it are one thing here: the one names the other in any case. `make lint` runs it.
 """
 
+import doctest
 import os
 import re
 import sys
@@ -39,12 +41,39 @@ def modules_of(source: Path) -> dict[tuple[str, ...], Path]:
     return {name: file for name, file in modules.items() if not is_for_tests(name)}
 
 
+def code_of(text: str) -> str:
+    r"""A file's code without its tests, comments and strings.
+
+    >>> code_of('a("crate::b"); // crate::c\n#[cfg(test)]\nuse crate::d;\nlet e = \'"\';')
+    'a(""); \n\nlet e = "";'
+    """
+    text = re.split(r"#\[cfg\(test\)\]\s*mod \w+ \{", text)[0]
+    text = re.sub(
+        r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:[^"\\]|\\.)*"|b?\'(?:[^\'\\]|\\.[^\']*)\'',
+        lambda found: "" if found[0].startswith("/") else '""',
+        text,
+        flags=re.S,
+    )
+    # What is there for tests alone: a line, or what follows up to its end.
+    return re.sub(r"#\[cfg\(test\)\]\s*(?:use\s+[^;]+;|let\s+[^;]+;)", "", text)
+
+
+def qualified_in(code: str) -> set[str]:
+    """The paths in code that begin with `crate` or `super`, `use` lines left out.
+
+    >>> sorted(qualified_in("use crate::a;\\nlet b = crate::c::D + super::super::e(); f::crate_g::h();"))
+    ['crate::c::D', 'super::super::e']
+    """
+    code = re.sub(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+[^;]+;", "", code, flags=re.M)
+    return set(re.findall(r"(?<![\w:])(?:crate|(?:self::)?super(?:::super)*)(?:::\w+)+", code))
+
+
 def needs_of(name: tuple[str, ...], file: Path, modules: dict[tuple[str, ...], Path]) -> set[tuple[str, ...]]:
-    """The modules that a file's `use` lines lead to."""
-    text = re.split(r"#\[cfg\(test\)\]\s*mod \w+ \{", file.read_text())[0]
-    text = re.sub(r"#\[cfg\(test\)\]\s*use\s+[^;]+;", "", text)
+    """The modules that a file's `use` lines and qualified paths lead to."""
+    code = code_of(file.read_text())
+    used = re.findall(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", code, re.M)
     needs = set()
-    for tree in re.findall(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", text, re.M):
+    for tree in [*used, *sorted(qualified_in(code))]:
         for path in paths_of(tree):
             parts = path.split("::")
             if parts[0] == "crate":
@@ -84,6 +113,8 @@ def circles(edges: dict) -> list[set]:
 
 
 def main() -> int:
+    if doctest.testmod().failed:
+        return 1
     number = files = 0
     for source in sorted(Path(__file__).parent.parent.glob("crates/*/src")):
         modules = modules_of(source)

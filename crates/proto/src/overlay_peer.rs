@@ -6,8 +6,10 @@ use core::convert::Infallible;
 use core::fmt::Debug;
 use core::hash::Hash;
 use core::marker::PhantomData;
+use std::sync::{Arc, Mutex};
 
 use anabranch_control::path::Slot;
+use anabranch_control::path::perfect::Manager;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -148,6 +150,11 @@ impl<A: Copy, T: TelemetryField> OverlayPeer<A, T> {
     /// The peers that it knows, by slot.
     pub fn known(&self) -> &[A] {
         &self.known
+    }
+
+    /// Its controller asks this manager from now on, if it asks any.
+    pub fn set_manager(&mut self, manager: &Arc<Mutex<Manager>>) {
+        self.sender.set_manager(manager);
     }
 
     /// What it forwards and receives from now on.

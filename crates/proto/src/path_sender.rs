@@ -7,7 +7,9 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex};
 
+use anabranch_control::path::perfect::Manager;
 use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot, Ticket};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
@@ -499,6 +501,11 @@ impl PathSender {
     /// The controller, to look at.
     pub fn controller(&self) -> &dyn PathController {
         &*self.controller
+    }
+
+    /// The controller asks this manager from now on, if it asks any.
+    pub fn set_manager(&mut self, manager: &Arc<Mutex<Manager>>) {
+        self.controller.set_manager(manager);
     }
 
     /// The smoothed round-trip time over all paths, once one was seen.

@@ -12,6 +12,9 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::netlink::{LOOPBACK, Netlink};
 
+/// The name of a TUN device in its namespace.
+pub(crate) const DEVICE: &str = "anabranch0";
+
 /// Why there is no emulated network.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
@@ -101,7 +104,7 @@ impl Namespace {
     pub fn device_counters(&self) -> Result<DeviceCounters, TestbedError> {
         let open = || {
             let mut netlink = Netlink::open()?;
-            let index = netlink.index(crate::tun::NAME)?;
+            let index = netlink.index(DEVICE)?;
             Ok(DeviceCounters { netlink, index })
         };
         self.run(open)?.map_err(TestbedError::system::<io::Error>("find a device's counters"))

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use crate::emulator::{EmulatorConfig, RouteConfig};
-use crate::namespace::{Namespace, TestbedError};
+use crate::namespace::{DEVICE, Namespace, TestbedError};
 use crate::netlink::Netlink;
 use crate::tun::{Block, Tun, TunConfig};
 use anabranch_control::flow::Actuator;
@@ -248,7 +248,7 @@ fn set_initial_windows(
 ) -> Result<(), TestbedFailure> {
     let set = || {
         let mut netlink = Netlink::open()?;
-        let device = netlink.index(crate::tun::NAME)?;
+        let device = netlink.index(DEVICE)?;
         for (flow, numbers) in scenario.flows.iter().zip(receivers) {
             if let (Stack::Kernel(_), Some(window)) = (&flow.stack, flow.initial_window) {
                 let packets = window.get().div_ceil(scenario.packets.data.get()).clamp(1, u64::from(u32::MAX));

@@ -8,14 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use crate::namespace::{Namespace, TestbedError};
+use crate::namespace::{DEVICE, Namespace, TestbedError};
 use crate::netlink::Netlink;
 
 /// Where TUN devices come from.
 const CONTROL: &str = "/dev/net/tun";
-
-/// The device's name in its namespace.
-pub(crate) const NAME: &str = "anabranch0";
 
 /// Least MTU that IPv4 allows (RFC 791 section 3.2).
 const LEAST_MTU: u32 = 68;
@@ -93,7 +90,7 @@ impl Tun {
 
     fn open_here(config: TunConfig) -> Result<Tun, TestbedError> {
         let device =
-            DeviceBuilder::new().name(NAME).enable(false).build_sync().map_err(|error| match error.kind() {
+            DeviceBuilder::new().name(DEVICE).enable(false).build_sync().map_err(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => TestbedError::DeviceNotPermitted,
                 // The node is there, but no driver behind it.
                 io::ErrorKind::NotFound => TestbedError::NoTun,
@@ -102,7 +99,7 @@ impl Tun {
             })?;
         device.set_nonblocking(true).map_err(TestbedError::system("make a TUN device non-blocking"))?;
         let mut netlink = Netlink::open().map_err(TestbedError::system("open a routing socket"))?;
-        let index = netlink.index(NAME).map_err(TestbedError::system("find the TUN device"))?;
+        let index = netlink.index(DEVICE).map_err(TestbedError::system("find the TUN device"))?;
         let mut set_up = || {
             netlink.set_limits(index, config.mtu, config.queue)?;
             // Refused where the kernel has no IPv6.

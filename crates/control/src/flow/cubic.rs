@@ -83,6 +83,9 @@ impl Default for Config {
     }
 }
 
+/// The reading of ns-3, which has the Reno-friendly region of RFC 8312.
+pub const CLASSIC: &str = "reno_friendly = \"rfc-8312\"";
+
 /// A congestion avoidance stage.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {

@@ -154,6 +154,9 @@ pub const CONTROLLERS: &[Entry] = &[
 /// Controllers that cannot be made from their defaults, and the parameter that they need.
 const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS), ("policy", policy::NEEDS)];
 
+/// Controllers whose RFCs leave open what classic simulators, ns-3 above all, settle otherwise than our defaults do.
+const CLASSIC: &[(&str, &str)] = &[("reno", reno::CLASSIC), ("cubic", cubic::CLASSIC)];
+
 /// One controller that can be asked for by name.
 #[derive(Debug)]
 pub struct Entry {
@@ -192,6 +195,12 @@ impl Entry {
             "policy" => NETWORK,
             _ => "",
         };
+        text.parse().expect("a table")
+    }
+
+    /// The parameters with which it is what classic simulators run, where its defaults are not that.
+    pub fn classic(&self) -> toml::Table {
+        let text = CLASSIC.iter().find(|(name, _)| *name == self.name).map_or("", |(_, text)| text);
         text.parse().expect("a table")
     }
 

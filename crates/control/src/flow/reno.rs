@@ -44,6 +44,11 @@ struct Config {
     hystart: bool,
 }
 
+/// The reading of ns-3: each ACK of new data is a packet (RFC 5681, eq. 3, left open beside counting bytes), and
+/// FlightSize (RFC 5681, eq. 4; RFC 6675, 5, 4.2) is what is neither lost nor acknowledged. ns-2 counts ACKs too and
+/// halves the window.
+pub const CLASSIC: &str = "counting = \"acks\"\nhalving = \"in-flight\"";
+
 /// The window rule.
 #[derive(Clone, Debug)]
 struct Reno {

@@ -33,8 +33,10 @@ mod timeouts;
 mod tomography;
 
 use core::fmt::Debug;
+use std::sync::{Arc, Mutex};
 
 use dyn_clone::{DynClone, clone_trait_object};
+use perfect::Manager;
 pub use report::{Outcome, Report, Stamp};
 pub use slot::Slot;
 
@@ -84,6 +86,9 @@ pub trait PathController: Debug + DynClone + Send {
     /// Learns that a packet has arrived whose loss was reported before: nothing had been lost on
     /// its way there.
     fn on_late(&mut self, _report: &Report<'_>, _rng: &mut Rng) {}
+
+    /// From now on it asks this manager, if it asks any: its network is a copy of another.
+    fn set_manager(&mut self, _manager: &Arc<Mutex<Manager>>) {}
 
     /// What `select` waits for, once it has returned false: the earliest instant at which it may
     /// succeed again, or an outcome. Never an instant before `now`.

@@ -32,9 +32,10 @@ use crate::wake::Wake;
 const SLICE_NANOS: u64 = Duration::SECOND.as_nanos();
 
 /// Mean one-way delays between nodes.
-pub type Delays = Box<dyn Fn(u32, u32) -> Duration + Send>;
+pub type Delays = Arc<dyn Fn(u32, u32) -> Duration + Send + Sync>;
 
-/// What the manager knows of the whole network.
+/// What the manager knows of the whole network. A clone is the manager of a copy of the network.
+#[derive(Clone)]
 pub struct Manager {
     /// Bytes that each node forwards in a slice.
     limits: Vec<u32>,
@@ -338,8 +339,8 @@ fn bytes_in_slice(limit: Rate) -> u32 {
 /// A sender that asks the manager for every path.
 ///
 /// All senders of a network share its manager, and a clone asks the same one: what a clone sends
-/// is booked for the original's network too. A network with a manager can therefore not be copied by
-/// copying its senders.
+/// is booked for the original's network too. A copy of a network therefore needs a copy of its manager,
+/// which its senders [are given](PathController::set_manager).
 #[derive(Clone, Debug)]
 pub struct Perfect {
     manager: Arc<Mutex<Manager>>,
@@ -373,6 +374,10 @@ impl PathController for Perfect {
 
     fn on_outcome(&mut self, _report: &Report<'_>, _rng: &mut Rng) {}
 
+    fn set_manager(&mut self, manager: &Arc<Mutex<Manager>>) {
+        self.manager = Arc::clone(manager);
+    }
+
     fn wake(&self, now: Time) -> Wake {
         Wake::at(self.next_slice, now)
     }
@@ -404,7 +409,7 @@ mod tests {
             let (low, high) = (a.min(b), a.max(b));
             Duration::from_millis(delays[(low * NODES + high) as usize])
         };
-        Manager::new(&limits, Box::new(delay), Duration::from_millis(700), Bytes::new(1000), Bytes::new(40))
+        Manager::new(&limits, Arc::new(delay), Duration::from_millis(700), Bytes::new(1000), Bytes::new(40))
     }
 
     fn view(source: u32) -> Box<[u32]> {

@@ -9,7 +9,7 @@ use anabranch_sim::varying::Varying;
 use serde_json::{Map, Value, json};
 
 use super::measured::{CrossMeasured, Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
-use anabranch_scenario::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver};
+use anabranch_scenario::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver, Stack};
 use anabranch_stats::{jain_fairness, mean, percentile};
 
 /// How many links are told of, those with the highest utilisation.
@@ -58,6 +58,9 @@ pub struct FlowSummary {
     pub name: String,
     /// The name of the controller that ran: registered, or the operating system's.
     pub controller: Cow<'static, str>,
+    /// Parameters of its controller that TCP's recovery settles where the scenario does not, as they held; none where
+    /// another recovery ran or nothing is left open.
+    pub reading: toml::Table,
     /// Data delivered for the first time in the counted span, in Mbit/s.
     pub goodput_mbit_s: Option<f64>,
     /// Data delivered over the whole run, in Mbit/s of the time in which the application
@@ -137,7 +140,7 @@ impl FlowsSummary {
             .flows
             .iter()
             .zip(&measured.flows)
-            .map(|(spec, flow)| FlowSummary::of(scenario, spec, flow, counted))
+            .map(|(spec, flow)| FlowSummary::of(scenario, spec, flow, counted, measured.events.is_none()))
             .collect();
         let links = scenario.links.iter().zip(&measured.links).map(|(spec, link)| {
             let mbit_s = rate(link.counted_bytes, counted);
@@ -190,6 +193,19 @@ impl FlowsSummary {
             }
         }
         names.join(", ")
+    }
+
+    /// What holds of the window rules that TCP's recovery settles, each controller's once.
+    fn readings(&self) -> Vec<String> {
+        let mut told: Vec<String> = Vec::new();
+        for flow in self.flows.iter().filter(|flow| !flow.reading.is_empty()) {
+            let values: Vec<String> = flow.reading.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            let reading = format!("{} with {}", flow.controller, values.join(", "));
+            if !told.contains(&reading) {
+                told.push(reading);
+            }
+        }
+        told
     }
 
     /// The numbers of the whole by their names, in a fixed order; none becomes null.
@@ -316,6 +332,9 @@ impl FlowsSummary {
             LossRecovery::Rfc6675 => "rfc6675 (SACK, a timer of a second at least)",
         };
         lines.push(("loss recovery", recovery.to_owned()));
+        for (i, reading) in self.readings().into_iter().enumerate() {
+            lines.push((if i == 0 { "window rules" } else { "" }, reading));
+        }
         for (i, link) in self.busiest().into_iter().enumerate() {
             let dropped = link.measured.count.dropped;
             let offered = (dropped + link.measured.count.packets) as f64;
@@ -340,7 +359,13 @@ impl FlowsSummary {
 }
 
 impl FlowSummary {
-    fn of(scenario: &FlowScenario, spec: &FlowSpec, measured: &FlowMeasured, counted: Duration) -> FlowSummary {
+    fn of(
+        scenario: &FlowScenario,
+        spec: &FlowSpec,
+        measured: &FlowMeasured,
+        counted: Duration,
+        is_emulated: bool,
+    ) -> FlowSummary {
         let last =
             |way: &Receiver| way.there.last().map_or_else(String::new, |&link| scenario.links[link].name.clone());
         let receivers = spec.receivers.iter().zip(&measured.receivers).map(|(way, receiver)| ReceiverSummary {
@@ -351,6 +376,11 @@ impl FlowSummary {
             receivers: receivers.collect(),
             name: spec.name.clone(),
             controller: measured.controller.clone(),
+            // On real packets a library's or the kernel's sender has a recovery of its own.
+            reading: match (&spec.stack, is_emulated) {
+                (Stack::Quic | Stack::Kernel(_), true) => toml::Table::new(),
+                _ => spec.reading_under(scenario.packets.recovery),
+            },
             goodput_mbit_s: rate(measured.goodput_bytes, counted),
             while_on_mbit_s: rate(measured.delivered_bytes, measured.on_time),
             one_way: OneWay::from(&measured.one_way),
@@ -383,6 +413,9 @@ impl FlowSummary {
             "completion_p50_s": percentile(&self.completion_s, 0.5),
             "completion_p95_s": percentile(&self.completion_s, 0.95),
         });
+        if !self.reading.is_empty() {
+            flow["reading"] = json!(self.reading);
+        }
         if !self.receivers.is_empty() {
             let receiver = |to: &ReceiverSummary| json!({ "link": to.link, "goodput_mbit_s": to.goodput_mbit_s });
             flow["receivers"] = self.receivers.iter().map(receiver).collect();
@@ -556,6 +589,25 @@ controller = "fixed"
             assert_eq!(summary.to_json()["recovery"], json!(name));
             assert!(summary.lines().iter().any(|(label, text)| *label == "loss recovery" && text.starts_with(name)));
         }
+    }
+
+    #[test]
+    fn what_tcps_recovery_settles_of_the_window_rules_is_told_whoever_settled_it() {
+        let told = |more: &str| {
+            let text = TEXT.replace("\"reno\"", &format!("\"reno\"\n{more}")) + "[packets]\nrecovery = \"rfc6675\"\n";
+            let scenario = parse_flows(&text, "f.toml", &[]).unwrap();
+            let summary = FlowsSummary::of(&scenario, &measured(&scenario));
+            let rules: Vec<String> =
+                summary.lines().into_iter().filter(|(label, _)| *label == "window rules").map(|line| line.1).collect();
+            (summary.to_json()["flows"].clone(), rules)
+        };
+        let (flows, rules) = told("");
+        assert_eq!(flows[0]["reading"], json!({ "counting": "acks", "halving": "in-flight" }));
+        assert!(flows[1].get("reading").is_none(), "a fixed window has nothing to settle");
+        assert_eq!(rules, ["reno with counting = \"acks\", halving = \"in-flight\""]);
+        let (flows, rules) = told("parameters = { halving = \"window\" }");
+        assert_eq!(flows[0]["reading"], json!({ "counting": "acks", "halving": "window" }));
+        assert_eq!(rules, ["reno with counting = \"acks\", halving = \"window\""]);
     }
 
     #[test]

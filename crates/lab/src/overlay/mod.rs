@@ -6,6 +6,7 @@ mod measured;
 pub mod memory;
 pub mod run_files;
 mod setup;
+pub mod stepped;
 pub mod summary;
 mod view;
 
@@ -21,6 +22,7 @@ use anabranch_sim::fabric::NodeId;
 use thiserror::Error;
 
 use crate::monitor::Monitor;
+use counting::Counting;
 pub use measured::{Measured, RateTrace, Second};
 use setup::{OverlayWorld, SharedManager};
 pub use setup::{Sharding, why_unsharded};
@@ -91,7 +93,7 @@ fn run_with<T: TelemetryField, const PARTED: bool>(
     sharding: Sharding,
     monitor: &dyn Monitor,
 ) -> Result<Measured, OverlayRunError> {
-    let (mut world, manager) = setup::world::<T, PARTED>(scenario, sharding)?;
+    let (mut world, manager) = setup::world::<T, Counting, PARTED>(scenario, sharding)?;
     let overlay = &scenario.overlay;
     let mut rates = overlay.watch.map(|sender| RateTrace {
         sender,

@@ -21,7 +21,7 @@ use anabranch_sim::pairs::{Addressed, Pairs, PairsConfig};
 
 use super::counting::Counting;
 use super::view::view;
-use crate::world::{Carrier, Sharded};
+use crate::world::{Carrier, Observer, Sharded};
 
 /// A packet in a slot of the fabric: its route says whence and where it goes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +70,8 @@ impl<T: TelemetryField> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
 }
 
 /// An overlay at work, whose packets tell `T`, in several shards if it is `PARTED`.
-pub type OverlayWorld<T, const PARTED: bool> = Sharded<OverlayPeer<u32, T>, Routed<T>, AsTheyAre, Counting, (), PARTED>;
+pub type OverlayWorld<T, const PARTED: bool, O = Counting> =
+    Sharded<OverlayPeer<u32, T>, Routed<T>, AsTheyAre, O, (), PARTED>;
 
 /// The manager of the perfect controller, if that one runs.
 pub type SharedManager = Option<Arc<Mutex<Manager>>>;
@@ -107,15 +108,15 @@ pub fn why_unsharded(scenario: &Scenario) -> Option<&'static str> {
     }
 }
 
-/// The world of `scenario`.
+/// The world of `scenario`, each shard with an observer.
 ///
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn world<T: TelemetryField, const PARTED: bool>(
+pub fn world<T: TelemetryField, O: Observer<OverlayPeer<u32, T>> + Default + Send, const PARTED: bool>(
     scenario: &Scenario,
     sharding: Sharding,
-) -> Result<(OverlayWorld<T, PARTED>, SharedManager), ParameterError> {
+) -> Result<(OverlayWorld<T, PARTED, O>, SharedManager), ParameterError> {
     let Scenario { seed, overlay, .. } = scenario;
     let config = PairsConfig {
         delay: overlay.delay.clone(),
@@ -130,9 +131,9 @@ pub fn world<T: TelemetryField, const PARTED: bool>(
         let longest = known.longest();
         let mean = move |from: u32, to: u32| known.mean(from, to);
         let limits = vec![overlay.limit; overlay.peers];
-        Arc::new(Mutex::new(Manager::new(&limits, Box::new(mean), longest, overlay.packet, overlay.ack)))
+        Arc::new(Mutex::new(Manager::new(&limits, Arc::new(mean), longest, overlay.packet, overlay.ack)))
     });
-    let mut world = Sharded::new(parts, overlay.peers, sharding.threads, || (AsTheyAre, Counting::default(), ()));
+    let mut world = Sharded::new(parts, overlay.peers, sharding.threads, || (AsTheyAre, O::default(), ()));
     let misbehaving = overlay.misbehaviours();
     let mut phases = Rng::stream(*seed, "phases");
     for node in 0..overlay.peers as u32 {
@@ -202,43 +203,4 @@ fn peer<T: TelemetryField>(
 fn keys(seed: u64, node: u32) -> [u64; 4] {
     let mut rng = Rng::indexed(seed, "fair shares", u64::from(node));
     std::array::from_fn(|_| rng.bits())
-}
-
-#[cfg(test)]
-mod tests {
-    use anabranch_control::path::registry;
-    use anabranch_proto::packet::Telemetry;
-    use anabranch_scenario::overlay::default_offered;
-
-    use super::*;
-    use crate::overlay::Second;
-    use crate::world::World;
-
-    /// Counts of each of `seconds` more seconds.
-    fn course<W>(world: &mut W, seconds: u64, step: impl Fn(&mut W) -> Second) -> Vec<Second> {
-        (0..seconds).map(|_| step(world)).collect()
-    }
-
-    #[test]
-    fn a_snapshot_goes_on_as_the_original_does_and_may_be_gone_back_to() {
-        for controller in ["random", "aimd", "q-learning", "tomography", "explicit-rate", "timeouts", "flow:cubic"] {
-            let mut scenario = Scenario::standard();
-            scenario.overlay.controller = registry::find(controller).unwrap();
-            scenario.overlay.offered = default_offered(scenario.overlay.controller);
-            let (mut parts, _) = world::<Telemetry, false>(&scenario, Sharding::NONE).unwrap();
-            let [world] = parts.shards_mut() else { panic!("one shard") };
-            let second = |world: &mut World<_, _, _, Counting, _>| {
-                world.step(world.now() + Duration::SECOND);
-                std::mem::take(&mut world.observer_mut().second)
-            };
-            course(world, 8, second);
-            let snapshot = world.clone();
-            let original = course(world, 8, second);
-            assert!(original.iter().all(|second| second.delivered > 0), "{controller}: {original:?}");
-            for _ in 0..2 {
-                *world = snapshot.clone();
-                assert_eq!(course(world, 8, second), original, "{controller}");
-            }
-        }
-    }
 }

@@ -262,7 +262,13 @@ fn draw_policy(rng: &mut Rng, interval: Duration) -> Learned {
     Learned { name: "drawn".into(), policy, sight }
 }
 
-type Peer = FlowSessions<CoordinationPeer<u32>>;
+#[cfg(not(test))]
+type App = CoordinationPeer<u32>;
+/// A bug may be planted in it.
+#[cfg(test)]
+type App = super::planted::Buggy<CoordinationPeer<u32>>;
+
+type Peer = FlowSessions<App>;
 type Carried = Packet<Terms, Datagram>;
 
 /// Loses what crosses a cut, and a share of the rest.
@@ -354,21 +360,30 @@ impl Stage<'_> {
         self.lives += 1;
         let rng = Rng::indexed(self.case.seed, "peer", self.lives);
         let config = session_config(self.case.config.members.len());
+        #[cfg(test)]
+        let config = super::planted::coordination_sessions(config);
         let setup = Setup::new(config.packet, self.world.now()).shared();
         let cubic = find("cubic").expect("it is registered");
         let controller = (cubic.build)(&setup, &toml::Table::new()).expect("it needs no parameters");
         let app = if node == COORDINATOR.0 {
             let config = CoordinatorConfig { epoch: self.epoch, ..self.case.config.clone() };
+            #[cfg(test)]
+            let config = super::planted::coordinator(config);
             CoordinationPeer::Coordinator(Box::new(Coordinator::new(config)))
         } else {
             let config = AgentConfig { coordinator: COORDINATOR.0, key: key_of(0), limit: None };
             CoordinationPeer::Agent(Box::new(Agent::new(config, &rng)))
         };
+        #[cfg(test)]
+        let app = super::planted::Buggy::new(app);
         FlowSessions::new(app, config, key_of(node), controller, &rng)
     }
 
     fn agent(&self, node: u32) -> Option<&Agent<u32>> {
-        match self.world.node(NodeId(node))?.app() {
+        let app = self.world.node(NodeId(node))?.app();
+        #[cfg(test)]
+        let app = &app.app;
+        match app {
             CoordinationPeer::Agent(agent) => Some(agent),
             CoordinationPeer::Coordinator(_) => None,
         }
@@ -450,6 +465,8 @@ impl Stage<'_> {
             };
             self.world.act(NodeId(place as u32 + 1), |sessions, now, out| {
                 sessions.act(now, out, |app, _| {
+                    #[cfg(test)]
+                    let app = &mut app.app;
                     if let CoordinationPeer::Agent(agent) = app {
                         agent.set_seen(now, seen);
                     }
@@ -524,10 +541,10 @@ impl Stage<'_> {
     }
 }
 
-fn run(seed: u64, monitor: &dyn Monitor) -> Option<Soaked> {
-    let case = Case::draw(seed);
+fn run(case: &Case, monitor: &dyn Monitor) -> Option<Soaked> {
+    let seed = case.seed;
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        let mut stage = Stage::new(&case);
+        let mut stage = Stage::new(case);
         let outcome = stage.play(monitor);
         let Counted { directives, ignored, leases_ended } = *stage.world.observer();
         let lost = stage.world.carrier_mut().lost;
@@ -564,7 +581,14 @@ impl Soaked {
 /// When the system has no thread left.
 pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
     let mut soaked = Soaked::default();
-    batches::run_counted(first, cases, threads, progress, |seed, monitor| run(seed, monitor), |ran| soaked.add(ran));
+    batches::run_counted(
+        first,
+        cases,
+        threads,
+        progress,
+        |seed, monitor| run(&Case::draw(seed), monitor),
+        |ran| soaked.add(ran),
+    );
     soaked.interrupted = progress.is_interrupted();
     soaked
 }
@@ -771,5 +795,43 @@ mod tests {
         let steered = play_until(&mut stage, at(60.0), |stage| (1..=2).all(|node| told(stage, node) > 4_500_000));
         assert!(steered.is_some(), "{:?}", stage.world.observer());
         assert_eq!(stage.world.observer().ignored, 0);
+    }
+
+    /// Agents come and go, and the coordinator dies for a while.
+    fn lively() -> Case {
+        let mut case = case(1);
+        let at = |seconds: u64| Time::ZERO + Duration::SECOND * seconds;
+        for life in 0..10 {
+            case.troubles.push((at(10 + 3 * life), Trouble::AgentDies(1)));
+            case.troubles.push((at(11 + 3 * life), Trouble::AgentReturns(1)));
+        }
+        case.troubles.push((at(45), Trouble::CoordinatorDies));
+        case.troubles.push((at(50), Trouble::CoordinatorReturns));
+        case.troubles.sort_by_key(|(at, _)| *at);
+        case
+    }
+
+    #[test]
+    fn a_bug_for_each_rule_is_found_under_it_and_none_without_one() {
+        use super::super::planted::{self, Breaks};
+        let without = run(&lively(), &()).expect("nobody interrupts it");
+        assert_eq!(without.failures, []);
+        for rule in
+            [Rule::NoPanic, Rule::GetsOn, Rule::LeasesEnd, Rule::Shares, Rule::Bounded, Rule::Recovers, Rule::Fills]
+        {
+            let mut case = lively();
+            if rule == Rule::Bounded {
+                // Who begins a life anew has the sessions of the ones before.
+                case.troubles
+                    .retain(|(_, trouble)| !matches!(trouble, Trouble::CoordinatorDies | Trouble::CoordinatorReturns));
+            }
+            if rule == Rule::Shares {
+                let Duty::Host { most, .. } = &mut case.config.members[0].duty else { unreachable!("a host") };
+                *most = Rate::from_bits_per_sec(1_000_000);
+            }
+            let ran = planted::with(Breaks::Coordination(rule), || run(&case, &())).expect("nobody interrupts it");
+            let [Failure { seed, rule: broken, what }] = &ran.failures[..] else { panic!("{rule:?} is not found") };
+            assert_eq!((*seed, *broken), (case.seed, rule), "{what}");
+        }
     }
 }

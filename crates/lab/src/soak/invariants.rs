@@ -18,6 +18,8 @@ use crate::world::Observer;
 pub enum Invariant {
     /// What is published is whole and equal to what was sent; what a sender calls arrived is there.
     Whole,
+    /// A file fails only for what has happened.
+    Reason,
     /// A sender ends within a bound of simulated time, with success or an error.
     Ends,
     /// What machines remember is bounded.
@@ -36,6 +38,7 @@ impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Invariant::Whole => "a published file is whole",
+            Invariant::Reason => "a file fails only for what has happened",
             Invariant::Ends => "a sender ends in time",
             Invariant::Memory => "memory is bounded",
             Invariant::Limit => "a relay holds to its limit",

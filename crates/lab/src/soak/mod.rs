@@ -17,6 +17,8 @@ pub mod invariants;
 pub mod liar;
 pub mod network;
 pub mod node;
+#[cfg(test)]
+pub(crate) mod planted;
 pub mod runner;
 #[cfg(test)]
 mod sabotage;

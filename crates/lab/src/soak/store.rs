@@ -195,9 +195,9 @@ impl Store for MemoryStore {
         #[cfg(test)]
         let bytes = match self.sabotage {
             // It is damaged after it was checked.
-            Some(Invariant::Whole) => bytes.into_iter().map(|byte| byte ^ 1).collect(),
+            Some(Sabotage::Breaks(Invariant::Whole)) => bytes.into_iter().map(|byte| byte ^ 1).collect(),
             // It is forgotten on the disk.
-            Some(Invariant::Memory) => {
+            Some(Sabotage::Breaks(Invariant::Memory)) => {
                 disk.arriving.insert(session, Arriving::default());
                 bytes
             }

@@ -158,26 +158,28 @@ fn broken(seen: &Seen<'_>, end: Time, packets: u64) -> Option<(Rule, String)> {
     if client.played() > packets {
         return Some((Rule::Genuine, format!("{name} played {} of {packets} packets", client.played())));
     }
-    let receiving = client.receiving()?;
-    let buffer = receiving.buffer();
-    if buffer.end() > buffer.most_end() {
-        return Some((Rule::Bounded, format!("{name} holds packets up to {:?}", buffer.end())));
-    }
-    let mut held = (buffer.oldest().0..buffer.end().0).map(anabranch_proto::stream::packet::PacketId);
-    if held.any(|id| buffer.get(id).is_some_and(|(_, packet)| !packet.is_genuine)) {
-        return Some((Rule::Genuine, format!("{name} holds a forged packet")));
+    // Who has got nothing at all does not receive yet.
+    if let Some(receiving) = client.receiving() {
+        let buffer = receiving.buffer();
+        if buffer.end() > buffer.most_end() {
+            return Some((Rule::Bounded, format!("{name} holds packets up to {:?}", buffer.end())));
+        }
+        let mut held = (buffer.oldest().0..buffer.end().0).map(anabranch_proto::stream::packet::PacketId);
+        if held.any(|id| buffer.get(id).is_some_and(|(_, packet)| !packet.is_genuine)) {
+            return Some((Rule::Genuine, format!("{name} holds a forged packet")));
+        }
     }
     let is_silent = client.played() + client.skipped() == 0;
     (seen.is_honest && is_silent && seen.let_in.is_some_and(|let_in| end >= let_in + LONG_AGO))
         .then(|| (Rule::PlaysOrSays, format!("{name} was let in, plays nothing and says nothing")))
 }
 
-/// Runs the case of `seed`; none if it was interrupted.
-fn run(seed: u64, monitor: &dyn Monitor) -> Option<(Soaked, Option<Failure>)> {
-    let scenario = draw(seed);
+/// Runs the case of `scenario`; none if it was interrupted.
+fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> Option<(Soaked, Option<Failure>)> {
+    let seed = scenario.seed;
     let end = Time::ZERO + scenario.duration;
     let look = |packets: u64, peers: Vec<Seen<'_>>| peers.iter().find_map(|seen| broken(seen, end, packets));
-    let ran = catch_unwind(AssertUnwindSafe(|| run_and_look(&scenario, monitor, look)));
+    let ran = catch_unwind(AssertUnwindSafe(|| run_and_look(scenario, monitor, look)));
     if monitor.is_interrupted() {
         return None;
     }
@@ -223,7 +225,65 @@ impl Soaked {
 /// When the system has no thread left.
 pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
     let mut soaked = Soaked::default();
-    batches::run_counted(first, cases, threads, progress, |seed, monitor| run(seed, monitor), |ran| soaked.add(ran));
+    batches::run_counted(
+        first,
+        cases,
+        threads,
+        progress,
+        |seed, monitor| run(&draw(seed), monitor),
+        |ran| soaked.add(ran),
+    );
     soaked.interrupted = progress.is_interrupted();
     soaked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::planted::{self, Breaks};
+    use super::*;
+
+    /// Ten viewers of 20 s of a small stream, of whom some pass on what is not the source's.
+    fn case() -> StreamScenario {
+        let megabits = |count: u64| Rate::from_bits_per_sec(count * 1_000_000);
+        let drawn = draw(1);
+        StreamScenario {
+            duration: Duration::SECOND * 25,
+            stream: StreamConfig {
+                bitrate: Rate::from_bits_per_sec(400_000),
+                slices: 4,
+                mode: Mode::Hybrid,
+                buffer: Duration::SECOND * 2,
+                controller: registry::find("cubic").expect("it is registered"),
+                parameters: toml::Table::new(),
+                exploration: None,
+            },
+            audience: Audience {
+                clients: 10,
+                arrival: Duration::SECOND,
+                upload: Rates::InTurn(vec![megabits(2)]),
+                upload_every: None,
+                download: megabits(10),
+                server_upload: megabits(2),
+                span: Duration::from_millis(20),
+                access: Duration::from_millis(5),
+                loss: 0.0,
+            },
+            churn: Churn { mean_stay: None, kill_share: 0.0, kill_at: Duration::SECOND },
+            liars: Liars { free_riders: 0.0, claimers: 0.0, claim_factor: 2.0, droppers: 0.0, poisoners: 0.6 },
+            helper: None,
+            ..drawn
+        }
+    }
+
+    #[test]
+    fn a_bug_for_each_rule_is_found_under_it_and_none_without_one() {
+        let case = case();
+        let (soaked, failure) = run(&case, &()).expect("nobody interrupts it");
+        assert!(failure.is_none() && soaked.started > 5 && soaked.forged > 0, "{failure:?} {soaked:?}");
+        for rule in [Rule::NoPanic, Rule::SoundTrees, Rule::Bounded, Rule::Genuine, Rule::PlaysOrSays] {
+            let ran = planted::with(Breaks::Stream(rule), || run(&case, &())).expect("nobody interrupts it");
+            let Some(Failure { seed, rule: broken, what }) = ran.1 else { panic!("{rule:?} is not found") };
+            assert_eq!((seed, broken), (case.seed, rule), "{what}");
+        }
+    }
 }

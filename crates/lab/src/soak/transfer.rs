@@ -12,8 +12,6 @@ use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-#[cfg(test)]
-use anabranch_control::units::Rate;
 use anabranch_proto::courier::Courier;
 use anabranch_proto::message::{FileName, Offer};
 use anabranch_proto::path_sender::{MAX_REMEMBERED, PathSender, SenderConfig};
@@ -30,14 +28,14 @@ use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 use serde::Serialize;
 
 use super::batches::words_of;
-#[cfg(test)]
-use super::case::RelayLimit;
 use super::case::{Case, Trouble};
 use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
 use super::network::{self, AccessLink, FabricKind, Network};
 use super::node::Node;
+#[cfg(test)]
+use super::sabotage;
 use super::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 use crate::world::{Address, OnTheWire, World};
@@ -239,8 +237,11 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let fabric = Faulty::new(fabric, Faults::default(), case.seed);
         let identity = Identity::generate();
         let shelf = Shelf::default();
-        let source = MemorySource::new(Arc::clone(&file), case.source);
-        let store = MemoryStore::new(shelf.clone(), case.room);
+        let (fault, room) = (case.source, case.room);
+        #[cfg(test)]
+        let (fault, room) = sabotage::disks(case.sabotage, fault, room);
+        let source = MemorySource::new(Arc::clone(&file), fault);
+        let store = MemoryStore::new(shelf.clone(), room);
         #[cfg(test)]
         let store = store.sabotaged(case.sabotage);
         let disks = Disks::new(store, source, case.disks, case.seed);
@@ -279,17 +280,15 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         }
         if node == case.receiver() {
             self.shelf.crash();
-            let receiver = Receiver::new(self.identity.clone(), case.limits).with_kept(self.shelf.kept());
+            let limits = case.limits;
+            #[cfg(test)]
+            let limits = sabotage::limits(case.sabotage, limits);
+            let receiver = Receiver::new(self.identity.clone(), limits).with_kept(self.shelf.kept());
             return Node::Peer(Box::new(Peer::new(RelayNode::end(), Some(receiver), None)));
         }
         let limit = case.relays[node.index()];
         #[cfg(test)]
-        let limit = match case.sabotage {
-            Some(Invariant::Limit) => {
-                RelayLimit { rate: Rate::from_bytes_per_sec_f64(limit.rate.bytes_per_sec() * 2.0), ..limit }
-            }
-            _ => limit,
-        };
+        let limit = sabotage::relay(case.sabotage, limit);
         let peer = Peer::new(RelayNode::new(limit.model, limit.rate), None, None);
         match case.lies[node.index()] {
             None => Node::Peer(Box::new(peer)),
@@ -443,9 +442,13 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
     }
 
     fn check_memory(&self) -> Result<(), Violation> {
-        let at_most = |what: &str, is: usize, most: usize| match is <= most {
-            true => Ok(()),
-            false => Err(Violation::new(Invariant::Memory, format!("{is} {what}, and {most} are the most"))),
+        let at_most = |what: &str, is: usize, most: usize| {
+            #[cfg(test)]
+            let most = sabotage::most(self.case.sabotage, what, most);
+            match is <= most {
+                true => Ok(()),
+                false => Err(Violation::new(Invariant::Memory, format!("{is} {what}, and {most} are the most"))),
+            }
         };
         if let Some(receiver) = self.receiver() {
             let limits = &self.case.limits;
@@ -492,7 +495,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             TransferError::Failed(reason) => reason,
             TransferError::Changed if self.case.source != SourceFault::Changed => {
                 return Err(Violation::new(
-                    Invariant::Whole,
+                    Invariant::Reason,
                     "a sender says that its file has changed, and it has not",
                 ));
             }
@@ -510,7 +513,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             _ if *reason == TransferError::WrongHash.to_string() => self.case.source == SourceFault::Changed,
             _ => false,
         };
-        let wrong = || Violation::new(Invariant::Whole, format!("a file failed for no reason: {reason}"));
+        let wrong = || Violation::new(Invariant::Reason, format!("a file failed for no reason: {reason}"));
         if is_possible { Ok(()) } else { Err(wrong()) }
     }
 

@@ -8,6 +8,8 @@ use anabranch_proto::stream::message::{Datagram, Message};
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
 
 use super::content::{Simulated, SimulatedPacket};
+#[cfg(test)]
+use crate::soak::{planted, streams::Rule};
 
 /// What a liar does with the packets of the stream that it should pass on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -114,6 +116,8 @@ impl Application for Viewer {
         datagram: Datagram<Simulated>,
         sessions: &mut impl Sessions<Viewer>,
     ) {
+        #[cfg(test)]
+        assert!(!planted::in_streams(Rule::NoPanic), "a planted panic");
         self.peer.on_datagram(now, session, datagram, &mut Inner(sessions));
     }
 
@@ -126,6 +130,13 @@ impl Application for Viewer {
     }
 
     fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Viewer>) {
+        #[cfg(test)]
+        if planted::in_streams(Rule::Bounded) {
+            // It asks the server for another session again and again.
+            for _ in 0..8 {
+                let _ = sessions.open(0, None);
+            }
+        }
         self.peer.on_timer(now, &mut Inner(sessions));
     }
 

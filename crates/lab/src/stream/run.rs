@@ -31,6 +31,8 @@ use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link,
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
+#[cfg(test)]
+use crate::soak::planted;
 use crate::world::{AsTheyAre, World};
 
 /// What a player misses of its buffer when a hole is given up.
@@ -67,6 +69,8 @@ enum Cue {
     Count,
 }
 
+/// A clone is a snapshot that goes on as the original would.
+#[derive(Clone)]
 struct Stage<'a> {
     scenario: &'a StreamScenario,
     world: StreamWorld,
@@ -124,6 +128,10 @@ pub fn run_and_look<R>(
 ) -> (StreamMeasured, R) {
     let mut stage = Stage::new(scenario);
     stage.play(monitor);
+    #[cfg(test)]
+    if planted::is_any() {
+        stage.plant();
+    }
     let watched = &stage.world.observer().watched;
     let peers = stage.world.nodes().map(|(node, sessions)| Seen {
         peer: sessions.app().peer(),
@@ -180,7 +188,8 @@ impl Stage<'_> {
         let patience = Duration::from_nanos(stream.buffer.as_nanos().saturating_sub(MARGIN.as_nanos()));
         // What players hold, and as much again that others may want.
         let packets = stream.bitrate * (stream.buffer * 2);
-        BufferConfig { patience, capacity: (packets.get() / MAX_PACKET as u64) as usize + 64 }
+        let capacity = (packets.get() / MAX_PACKET as u64) as usize + 64;
+        BufferConfig { patience, capacity }
     }
 
     fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, links: AccessLinks, upload: Rate) -> NodeId {
@@ -198,6 +207,8 @@ impl Stage<'_> {
             _ => config.most_sessions,
         };
         let config = SessionConfig { most_sessions, ..config };
+        #[cfg(test)]
+        let config = planted::stream_sessions(config);
         self.world.join(FlowSessions::new(viewer, config, key_of(number), controller, &rng))
     }
 
@@ -242,8 +253,33 @@ impl Stage<'_> {
     }
 
     fn play(&mut self, monitor: &dyn Monitor) {
-        let end = Time::ZERO + self.scenario.duration;
-        let mut next_second = Time::ZERO + Duration::SECOND;
+        self.play_until(Time::ZERO + self.scenario.duration, monitor);
+    }
+
+    /// At the end, the trees' books are wrong, or viewers have forgotten all that they played, if that is planted: the
+    /// trees look at themselves in builds for tests, so that no error lives for long.
+    #[cfg(test)]
+    fn plant(&mut self) {
+        let buffer = self.buffer();
+        let nodes: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).collect();
+        for node in nodes {
+            self.world.act(node, |sessions, now, out| {
+                sessions.act(now, out, |viewer, _| match viewer.peer_mut() {
+                    StreamPeer::Server(server) => planted::miscount(server),
+                    StreamPeer::Client(client) => {
+                        let upload = Rate::LOWEST;
+                        let config = ClientConfig { server: SERVER.0, source: key_of(0), upload, buffer };
+                        planted::forget(client, config);
+                    }
+                });
+            });
+        }
+    }
+
+    /// Goes on until `end`, unless `monitor` interrupts it.
+    fn play_until(&mut self, end: Time, monitor: &dyn Monitor) {
+        let whole = self.world.now().as_nanos() / Duration::SECOND.as_nanos();
+        let mut next_second = Time::ZERO + Duration::SECOND * (whole + 1);
         while let Some((&(at, order), &cue)) = self.cues.first_key_value() {
             if at >= end {
                 break;
@@ -457,5 +493,34 @@ impl Stage<'_> {
         };
         let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delays.classes());
         StreamMeasured { metrics, seconds, delays, trees, viewers, deaths, explorations, monitored }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soak::streams::draw;
+
+    #[test]
+    fn a_snapshot_goes_on_as_the_original_does_and_may_be_gone_back_to() {
+        // Drawn: all modes, with viewers who come, go, die and lie.
+        let mut hops = 0;
+        for seed in 1..=6 {
+            let scenario = draw(seed);
+            let (middle, end) = (Time::from_secs_f64(10.0), Time::from_secs_f64(15.0));
+            let mut stage = Stage::new(&scenario);
+            stage.play_until(middle, &());
+            let snapshot = stage.clone();
+            stage.play_until(end, &());
+            let original = stage.measured();
+            hops += original.metrics.packet_hops;
+            for _ in 0..2 {
+                let mut copy = snapshot.clone();
+                copy.play_until(end, &());
+                // Debug's form: where nothing was measured, a number is no number.
+                assert!(format!("{:?}", copy.measured()) == format!("{original:?}"), "{seed}");
+            }
+        }
+        assert!(hops > 10_000, "{hops} packets have passed");
     }
 }

@@ -70,6 +70,11 @@ where
         &self.shards
     }
 
+    /// The shards themselves.
+    pub fn into_shards(self) -> Vec<World<M, Pairs<P, PARTED>, C, O, W>> {
+        self.shards
+    }
+
     /// The same, to read out observers.
     pub fn shards_mut(&mut self) -> &mut [World<M, Pairs<P, PARTED>, C, O, W>] {
         &mut self.shards
@@ -99,6 +104,36 @@ where
     /// A node's machine; none if it has left or never joined.
     pub fn node(&self, node: NodeId) -> Option<&M> {
         self.shards[self.shard_of(node)].node(node)
+    }
+
+    /// A node leaves, as [`World::leave`].
+    pub fn leave(&mut self, node: NodeId) -> Option<M> {
+        let shard = self.shard_of(node);
+        self.shards[shard].leave(node)
+    }
+
+    /// `machine` takes the place of a node that has left, as [`World::rejoin`].
+    ///
+    /// # Panics
+    ///
+    /// If the node is there.
+    pub fn rejoin(&mut self, node: NodeId, machine: M) {
+        let shard = self.shard_of(node);
+        self.shards[shard].rejoin(node, machine);
+    }
+
+    /// Back to time zero, without nodes, with the random streams of `seed`, as [`World::reset`]. Memory is kept.
+    ///
+    /// # Panics
+    ///
+    /// If there are several shards and the delays of `seed` have no least value.
+    pub fn reset(&mut self, seed: u64) {
+        self.shards.iter_mut().for_each(|shard| shard.reset(seed));
+        let alone = self.shards.len() == 1;
+        assert!(
+            alone || self.shards[0].fabric().lookahead() > Duration::ZERO,
+            "shards need delays that have a least value"
+        );
     }
 
     /// The machines that are there, by node.
@@ -242,4 +277,104 @@ impl<P: Addressed + Clone + Send> Step<P> {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::convert::Infallible;
+
+    use anabranch_proto::machine::{Arrival, Departure, Out};
+    use anabranch_sim::delay::{DelayModel, JitterTail};
+    use anabranch_sim::pairs::{Letter, PairsConfig};
+
+    use super::*;
+
+    const NODES: u32 = 10;
+
+    /// Passes a number on to the next node.
+    #[derive(Clone, Debug, Default)]
+    struct Ring {
+        heard: Vec<(Time, u64)>,
+    }
+
+    impl Machine for Ring {
+        type Address = u32;
+        type Message = u64;
+        type Event = Infallible;
+        type Job = Infallible;
+        type Done = Infallible;
+
+        fn on_message(&mut self, now: Time, arrival: Arrival<u32>, message: &mut u64, out: &mut impl Out<Ring>) {
+            self.heard.push((now, *message));
+            let step = (NODES + arrival.from) % NODES + 2;
+            out.send(Departure::now(step % NODES, 8), &(*message + 1));
+        }
+
+        fn on_timer(&mut self, _: Time, _: &mut impl Out<Ring>) {}
+
+        fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Ring>) {
+            match done {}
+        }
+
+        fn timer(&self, _: Time) -> Time {
+            Time::MAX
+        }
+    }
+
+    struct Plain;
+
+    impl Carrier<Ring> for Plain {
+        type Payload = Letter<u64>;
+
+        fn pack(&mut self, message: &u64, letter: &mut Letter<u64>) {
+            letter.content = *message;
+        }
+
+        fn unpack(&mut self, letter: &Letter<u64>, message: &mut u64) -> bool {
+            *message = letter.content;
+            true
+        }
+    }
+
+    type Rings = Sharded<Ring, Letter<u64>, Plain>;
+
+    fn rings(shards: usize, seed: u64) -> Rings {
+        let delay =
+            DelayModel::Plane { span: Duration::from_millis(50), access: Duration::from_millis(2), stretch: 1.0 };
+        let config = PairsConfig { delay, jitter: 0.05, jitter_tail: JitterTail::Normal, loss: 0.0 };
+        let parts = Pairs::<_, true>::parts(config, NODES as usize, seed, shards);
+        Sharded::new(parts, NODES as usize, 2, || (Plain, (), ()))
+    }
+
+    /// All join, one leaves and is back later; what each has heard.
+    fn course(world: &mut Rings) -> Vec<Vec<(Time, u64)>> {
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        for _ in 0..NODES {
+            world.join(Ring::default());
+        }
+        for node in 0..NODES {
+            world.act(NodeId(node), |_, _, out| out.send(Departure::now((node + 1) % NODES, 8), &0));
+        }
+        assert!(world.step_monitored(at(500), &()));
+        let away = world.leave(NodeId(7)).expect("it is there");
+        assert!(world.leave(NodeId(7)).is_none() && world.node(NodeId(7)).is_none() && !away.heard.is_empty());
+        assert!(world.step_monitored(at(700), &()));
+        world.rejoin(NodeId(7), Ring::default());
+        assert!(world.step_monitored(at(2000), &()));
+        world.nodes().map(|(_, ring)| ring.heard.clone()).collect()
+    }
+
+    #[test]
+    fn a_world_that_is_reset_is_as_new_in_any_number_of_shards() {
+        let new = course(&mut rings(1, 1));
+        assert!(new.iter().map(Vec::len).sum::<usize>() > 100, "{new:?}");
+        for shards in [1, 3] {
+            let mut world = rings(shards, 1);
+            assert_eq!(course(&mut world), new);
+            world.reset(2);
+            assert_ne!(course(&mut world), new, "another seed has other delays");
+            world.reset(1);
+            assert_eq!(course(&mut world), new);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use anabranch_control::units::Bytes;
 use super::agent::{Agent, AgentEvent};
 use super::coordinator::{Coordinator, CoordinatorEvent};
 use super::message::{Datagram, Terms};
-use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
+use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, either_application};
 
 /// One end of a coordinator's sessions.
 #[derive(Clone, Debug)]
@@ -72,50 +72,7 @@ where
     }
 }
 
-macro_rules! either {
-    ($peer:expr, $inner:ident => $call:expr) => {
-        match $peer {
-            CoordinationPeer::Coordinator($inner) => $call,
-            CoordinationPeer::Agent($inner) => $call,
-        }
-    };
-}
-
-impl<A: Copy + Eq + core::fmt::Debug> Application for CoordinationPeer<A> {
-    type Address = A;
-    type Message = Terms;
-    type Datagram = Datagram;
-    type Event = CoordinationEvent;
-
-    fn accepts(&mut self, now: Time, remote: &Remote<A>) -> bool {
-        either!(self, peer => peer.accepts(now, remote))
-    }
-
-    fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_open(now, session, remote, &mut Inner(sessions)));
-    }
-
-    fn on_message(&mut self, now: Time, session: SessionId, terms: Terms, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_message(now, session, terms, &mut Inner(sessions)));
-    }
-
-    fn on_datagram(&mut self, now: Time, session: SessionId, datagram: Datagram, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_datagram(now, session, datagram, &mut Inner(sessions)));
-    }
-
-    fn on_closed(&mut self, now: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_closed(now, session, why, &mut Inner(sessions)));
-    }
-
-    fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_timer(now, &mut Inner(sessions)));
-    }
-
-    fn timer(&self, now: Time) -> Time {
-        either!(self, peer => peer.timer(now))
-    }
-
-    fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram)> {
-        either!(self, peer => peer.next_datagram(now))
-    }
+either_application! {
+    impl[A: Copy + Eq + core::fmt::Debug] for CoordinationPeer<A> { Coordinator, Agent };
+    A, Terms, Datagram, CoordinationEvent
 }

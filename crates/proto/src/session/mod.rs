@@ -12,6 +12,7 @@
 
 mod books;
 mod dues;
+mod either;
 mod flow_sessions;
 mod handshake;
 mod packet;
@@ -27,6 +28,7 @@ use anabranch_control::units::Bytes;
 use crate::key_text;
 
 pub use books::{SessionConfig, SessionCounters};
+pub(crate) use either::either_application;
 pub use flow_sessions::{Acting, FlowSessions};
 pub use packet::{ACK_ALONE, ConnectionId, DATAGRAM_HEADERS, Packet};
 

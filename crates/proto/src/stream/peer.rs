@@ -7,7 +7,7 @@ use super::client::{Client, ClientEvent};
 use super::content::Content;
 use super::message::{Datagram, Message};
 use super::server::{Server, ServerEvent};
-use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
+use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, either_application};
 
 /// One of a stream's peers.
 #[derive(Clone, Debug)]
@@ -68,69 +68,7 @@ macro_rules! inner_sessions {
 inner_sessions!(Server, Server);
 inner_sessions!(Client, Client);
 
-macro_rules! either {
-    ($peer:expr, $inner:ident => $call:expr) => {
-        match $peer {
-            StreamPeer::Server($inner) => $call,
-            StreamPeer::Client($inner) => $call,
-        }
-    };
-}
-
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for StreamPeer<A, C> {
-    type Address = A;
-    type Message = Message<A, C>;
-    type Datagram = Datagram<C>;
-    type Event = StreamEvent<C::Packet>;
-
-    fn accepts(&mut self, now: Time, remote: &Remote<A>) -> bool {
-        either!(self, peer => peer.accepts(now, remote))
-    }
-
-    fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_open(now, session, remote, &mut Inner(sessions)));
-    }
-
-    fn on_message(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        message: Message<A, C>,
-        sessions: &mut impl Sessions<Self>,
-    ) {
-        either!(self, peer => peer.on_message(now, session, message, &mut Inner(sessions)));
-    }
-
-    #[inline]
-    fn on_datagram(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        datagram: Datagram<C>,
-        sessions: &mut impl Sessions<Self>,
-    ) {
-        either!(self, peer => peer.on_datagram(now, session, datagram, &mut Inner(sessions)));
-    }
-
-    fn on_silent(&mut self, now: Time, session: SessionId, is_silent: bool, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_silent(now, session, is_silent, &mut Inner(sessions)));
-    }
-
-    fn on_closed(&mut self, now: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_closed(now, session, why, &mut Inner(sessions)));
-    }
-
-    fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        either!(self, peer => peer.on_timer(now, &mut Inner(sessions)));
-    }
-
-    #[inline]
-    fn timer(&self, now: Time) -> Time {
-        either!(self, peer => peer.timer(now))
-    }
-
-    #[inline]
-    fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
-        either!(self, peer => peer.next_datagram(now))
-    }
+either_application! {
+    impl[A: Copy + Eq + core::fmt::Debug, C: Content] for StreamPeer<A, C> { Server, Client };
+    A, Message<A, C>, Datagram<C>, StreamEvent<C::Packet>
 }

@@ -165,6 +165,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.views.view(now, &self.tracker, self.source.edge(), None)
     }
 
+    /// Counts a child too many in the trees: a bug that tests of the check plant.
+    #[doc(hidden)]
+    pub fn miscount(&mut self) {
+        self.tracker.miscount();
+    }
+
     /// Who watches, and the trees.
     pub fn tracker(&self) -> &Tracker<A> {
         &self.tracker

@@ -246,6 +246,10 @@ impl<A: Copy + Eq> Tracker<A> {
         &self.book
     }
 
+    pub(super) fn miscount(&mut self) {
+        self.book.miscount();
+    }
+
     /// Who watches, by slot.
     pub fn viewers(&self) -> impl Iterator<Item = &Viewer<A>> {
         self.viewers.iter().flatten()

@@ -13,6 +13,9 @@ use std::ops::Range;
 use super::extents::Extents;
 use crate::message::{MAX_BLOCK_RANGES, Offer};
 
+/// What is told of the parts that are there over a stream, in bytes, so that it fits a message there.
+pub const MOST_BLOCK_RANGES: usize = 400;
+
 /// The blocks of `offer` of which all bytes are in `extents`, in ranges.
 pub fn whole_blocks(offer: &Offer, extents: &Extents) -> Vec<Range<u64>> {
     let (block, blocks) = (u64::from(offer.block.max(1)), offer.blocks());

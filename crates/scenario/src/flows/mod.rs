@@ -192,7 +192,8 @@ pub struct FlowSpec {
     pub stack: Stack,
     /// Who decides window and rate.
     pub controller: &'static Entry,
-    /// The controller's parameters that differ from its defaults.
+    /// The controller's parameters that differ from its defaults: those that were set. What holds besides under TCP's
+    /// recovery, [`parameters_under`](FlowSpec::parameters_under) adds.
     pub parameters: toml::Table,
     /// To whom it sends; more than one get blocks in turn.
     pub receivers: Vec<Receiver>,
@@ -208,6 +209,28 @@ pub struct FlowSpec {
     pub handshake: bool,
     /// Whether the scenario's coordinator sets its window.
     pub steered: bool,
+}
+
+impl FlowSpec {
+    /// The controller's parameters under `recovery`: those that were set, and under [`LossRecovery::Rfc6675`], which
+    /// stands for TCP as classic simulators run it, their reading of the window's rule too where nothing else was set.
+    pub fn parameters_under(&self, recovery: LossRecovery) -> Cow<'_, toml::Table> {
+        let classic = if recovery == LossRecovery::Rfc6675 { self.controller.classic() } else { toml::Table::new() };
+        if classic.keys().all(|key| self.parameters.contains_key(key)) {
+            return Cow::Borrowed(&self.parameters);
+        }
+        Cow::Owned(classic.into_iter().chain(self.parameters.clone()).collect())
+    }
+
+    /// Of these parameters the ones that classic simulators read otherwise than our defaults, as they hold.
+    pub fn reading_under(&self, recovery: LossRecovery) -> toml::Table {
+        if recovery != LossRecovery::Rfc6675 {
+            return toml::Table::new();
+        }
+        let holds = self.parameters_under(recovery);
+        let holding = |key: String| holds.get(&key).cloned().map(|value| (key, value));
+        self.controller.classic().into_iter().filter_map(|(key, _)| holding(key)).collect()
+    }
 }
 
 /// Whose machine sends for a flow on real packets.

@@ -30,9 +30,6 @@ pub const PIECE: u16 = 1 << 15;
 /// The longest message: an offer with the longest name is shorter.
 const LONGEST_MESSAGE: usize = 512;
 
-/// What is told of the parts that are there, in bytes, so that it fits a message.
-const MOST_BLOCK_RANGES: usize = 400;
-
 /// Appends `message` with its length.
 fn frame(message: &[u8], out: &mut Vec<u8>) {
     let length = u16::try_from(message.len()).expect("names and texts are cut to a few hundred bytes");

@@ -10,7 +10,7 @@ use anabranch_proto::transfer::{
 };
 
 use super::super::streams::End;
-use super::{MOST_BLOCK_RANGES, PIECE, frame, read, take_message, write};
+use super::{PIECE, frame, read, take_message, write};
 use crate::quic::transfer::{bytes_of, missing};
 use crate::setup::random_seed;
 
@@ -282,7 +282,7 @@ fn report(code: Code, text: &str, out: &mut Vec<u8>) {
 
 /// A file of which `extents` are there, and what its sender is told of them.
 fn coming(id: PartialId, session: SessionId, offer: &Offer, extents: &Extents) -> (Coming, String) {
-    let text = block_ranges::write(&block_ranges::whole_blocks(offer, extents), MOST_BLOCK_RANGES);
+    let text = block_ranges::write(&block_ranges::whole_blocks(offer, extents), block_ranges::MOST_BLOCK_RANGES);
     // What is not told comes again.
     let there = block_ranges::read(&text, offer.blocks()).into_iter();
     let parts = missing(offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));

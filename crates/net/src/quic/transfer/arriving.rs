@@ -16,8 +16,9 @@ use super::throttle::Throttle;
 use super::{MOST_UNACKNOWLEDGED, PIECE, lost, missing, report};
 use crate::disk::DiskStore;
 
-/// What is told of the parts that are there, in bytes, so that it fits a message.
-const MOST_BLOCK_RANGES: usize = 400;
+/// Pieces that have come and wait for the disk. What they hold is bounded by the stream's window; pieces of a byte each
+/// are bounded by this: more wait unread. A window of packets is less.
+const MOST_PIECES: usize = 4096;
 
 /// A file that is being written. What is not whole is kept or goes away with this value.
 pub struct Arriving {
@@ -80,7 +81,7 @@ impl Arriving {
         };
         // What is not told comes again.
         let told = block_ranges::read(
-            &block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), MOST_BLOCK_RANGES),
+            &block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), block_ranges::MOST_BLOCK_RANGES),
             offer.blocks(),
         );
         let told = told.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
@@ -109,7 +110,7 @@ impl Arriving {
         }
         there.push(from..offer.blocks());
         there.retain(|blocks| !blocks.is_empty());
-        block_ranges::write(&there, MOST_BLOCK_RANGES)
+        block_ranges::write(&there, block_ranges::MOST_BLOCK_RANGES)
     }
 
     /// This many bytes of it are done.
@@ -172,7 +173,7 @@ impl Arriving {
         heard();
         // Whether what has come is kept if not all does, where its end says so.
         let ending = Arc::new(OnceLock::new());
-        let (pieces, waiting) = mpsc::unbounded_channel();
+        let (pieces, waiting) = mpsc::channel(MOST_PIECES);
         let (ended, writing) = (Arc::clone(&ending), Arc::clone(throttle));
         let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &writing, &ended));
         let read = async {
@@ -203,7 +204,7 @@ impl Arriving {
                 }
                 let place = piece.offset.saturating_sub(offset);
                 throttle.on_read(piece.bytes.len());
-                if pieces.send((place, piece.bytes)).is_err() {
+                if pieces.send((place, piece.bytes)).await.is_err() {
                     break;
                 }
             }
@@ -225,7 +226,7 @@ impl Arriving {
     /// Keeps what comes by `pieces` until there is no more. It blocks.
     fn keep(
         mut self,
-        mut pieces: mpsc::UnboundedReceiver<(u64, impl AsRef<[u8]>)>,
+        mut pieces: mpsc::Receiver<(u64, impl AsRef<[u8]>)>,
         throttle: &Throttle<impl Fn(VarInt)>,
         ending: &OnceLock<bool>,
     ) -> Result<(Kept, Arriving), TransferError> {
