@@ -16,10 +16,6 @@ use super::throttle::Throttle;
 use super::{MOST_UNACKNOWLEDGED, PIECE, lost, missing, report};
 use crate::disk::DiskStore;
 
-/// Pieces that have come and wait for the disk. What they hold is bounded by the stream's window; pieces of a byte each
-/// are bounded by this: more wait unread. A window of packets is less.
-const MOST_PIECES: usize = 4096;
-
 /// A file that is being written. What is not whole is kept or goes away with this value.
 pub struct Arriving {
     shared: Arc<Shared>,
@@ -173,7 +169,9 @@ impl Arriving {
         heard();
         // Whether what has come is kept if not all does, where its end says so.
         let ending = Arc::new(OnceLock::new());
-        let (pieces, waiting) = mpsc::channel(MOST_PIECES);
+        // Not bounded in number: what waits is bounded by the window that the throttle gives. A stream that is not read at once
+        // piles up out of order, and the library gives a connection up for too many gaps.
+        let (pieces, waiting) = mpsc::unbounded_channel();
         let (ended, writing) = (Arc::clone(&ending), Arc::clone(throttle));
         let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &writing, &ended));
         let read = async {
@@ -204,7 +202,7 @@ impl Arriving {
                 }
                 let place = piece.offset.saturating_sub(offset);
                 throttle.on_read(piece.bytes.len());
-                if pieces.send((place, piece.bytes)).await.is_err() {
+                if pieces.send((place, piece.bytes)).is_err() {
                     break;
                 }
             }
@@ -226,7 +224,7 @@ impl Arriving {
     /// Keeps what comes by `pieces` until there is no more. It blocks.
     fn keep(
         mut self,
-        mut pieces: mpsc::Receiver<(u64, impl AsRef<[u8]>)>,
+        mut pieces: mpsc::UnboundedReceiver<(u64, impl AsRef<[u8]>)>,
         throttle: &Throttle<impl Fn(VarInt)>,
         ending: &OnceLock<bool>,
     ) -> Result<(Kept, Arriving), TransferError> {
