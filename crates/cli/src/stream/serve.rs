@@ -61,9 +61,12 @@ pub struct Args {
     /// An address for the link, if it is another than this machine sees, as behind a router
     #[arg(long, value_name = "ADDRESS")]
     announce: Vec<SocketAddr>,
-    /// What this machine can send, and sends at most: viewers beyond it are fed by viewers
+    /// What this machine can send: viewers beyond it are fed by viewers
     #[arg(long, value_name = "RATE", default_value = "10 Mbit/s", value_parser = local::upload)]
     upload: Rate,
+    /// Never send more than --upload
+    #[arg(long)]
+    limit: bool,
     /// How the stream travels: trees that push, a mesh that repairs, or both
     #[arg(long, value_name = "MODE", default_value = "hybrid")]
     mode: ModeArg,
@@ -130,6 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         announce: args.announce.clone(),
         mode: args.mode.into(),
         slices: args.slices,
+        is_limited: args.limit,
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
         most_clients: args.most_viewers as usize,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_control::flow::Bounds;
 use anabranch_control::flow::registry::Setup;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -210,12 +209,7 @@ impl Stage<'_> {
         let config = SessionConfig { most_sessions, ..config };
         #[cfg(test)]
         let config = planted::stream_sessions(config);
-        let mut sessions = FlowSessions::new(viewer, config, key_of(number), controller, &rng);
-        // As a server on sockets has it: a generation's packets come all at once, and must not be a queue of its own line.
-        if number == 0 {
-            sessions.set_bounds(Bounds { rate: Some(on_wire::packets_of(upload)), ..Bounds::default() });
-        }
-        self.world.join(sessions)
+        self.world.join(FlowSessions::new(viewer, config, key_of(number), controller, &rng))
     }
 
     fn join_server(&mut self) {
@@ -504,32 +498,8 @@ impl Stage<'_> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_scenario::stream::Rates;
-
     use super::*;
     use crate::soak::streams::draw;
-
-    /// Thirty viewers of 2 Mbit/s, of whom the server feeds three copies at least: sixty packets of 1387 bytes each 100 ms,
-    /// or 67 ms of its line.
-    #[test]
-    fn packets_of_a_generation_are_no_queue_of_the_servers_line() {
-        let mut scenario = StreamScenario::standard();
-        scenario.duration = Duration::from_millis(25_000);
-        let audience = &mut scenario.audience;
-        (audience.clients, audience.arrival) = (30, Duration::from_millis(5000));
-        audience.upload = Rates::InTurn(vec![Rate::from_bits_per_sec(3_000_000)]);
-        audience.server_upload = Rate::from_bits_per_sec(10_000_000);
-        let mut stage = Stage::new(&scenario);
-        stage.play_until(Time::from_secs_f64(15.0), &());
-        let sent = |stage: &Stage<'_>| stage.world.fabric().count(NodeId(0), Direction::Up).packets;
-        let (before, mut longest) = (sent(&stage), Duration::ZERO);
-        for step in 0..2000 {
-            stage.play_until(Time::from_secs_f64(15.0 + 0.005 * f64::from(step)), &());
-            longest = longest.max(stage.world.fabric_mut().backlog(NodeId(0), Direction::Up));
-        }
-        assert!(sent(&stage) - before > 5000, "it feeds three copies: {} packets", sent(&stage) - before);
-        assert!(longest < Duration::from_millis(20), "{longest} wait at the server's line");
-    }
 
     #[test]
     fn a_snapshot_goes_on_as_the_original_does_and_may_be_gone_back_to() {

@@ -27,7 +27,6 @@ use anabranch_proto::session::SessionConfig;
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
 use anabranch_proto::stream::message::Mode;
-use anabranch_proto::stream::on_wire;
 use anabranch_proto::stream::packet::{MAX_PACKET, MAX_SLICES};
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{Server, ServerConfig};
@@ -128,8 +127,10 @@ pub struct ServeOptions {
     pub mode: Mode,
     /// In how many slices.
     pub slices: u8,
-    /// What the server can send: it gives out no more places than that bears, and sends no faster.
+    /// What the server can send: it gives out no more places than that bears.
     pub upload: Rate,
+    /// Whether it never sends more.
+    pub is_limited: bool,
     /// The congestion controller.
     pub controller: String,
     /// What players hold ready.
@@ -150,6 +151,7 @@ impl ServeOptions {
             mode: Mode::Hybrid,
             slices: 20,
             upload,
+            is_limited: false,
             controller: DEFAULT_CONTROLLER.to_owned(),
             buffer: Duration::from_millis(3000),
             most_clients: 1024,
@@ -297,7 +299,7 @@ impl StreamNode {
         if options.is_private {
             app.set_private();
         }
-        let limit = Some(on_wire::packets_of(options.upload));
+        let limit = options.is_limited.then_some(options.upload);
         let (peer, lie) = (StreamPeer::Server(app), None);
         let setup = Node { peer, lie, identity: options.identity, controller, limit, link, socket };
         let (video, input) = mpsc::channel(MOST_INPUT);

@@ -1,7 +1,5 @@
 //! What a stream takes on the wire, with all headers: whoever plans, spends or counts bytes takes them from here.
 
-use anabranch_control::units::Rate;
-
 use super::content::{Content, HASH, MANIFEST_HEADER, SIGNATURE};
 use super::message::{DATAGRAM_TAG, Datagram, EXPLORATION_HEADER, PACKET_HEADER};
 use super::packet::MAX_PACKET;
@@ -27,14 +25,6 @@ pub const STREAM: f64 =
 
 /// Bytes of ACKs that a viewer sends for each byte of the stream that it gets: one alone for each packet.
 pub const ACKS: f64 = ACK_ALONE as f64 / MAX_PACKET as f64;
-
-/// The rate of packets, without their headers, that fills a line of `rate`: a server paces them so. The packets of a
-/// generation come all at once, each for several viewers. Sent as fast as its controller's window has them leave, they
-/// would queue at its line for longer than a round trip, ten times a second, and a controller that goes by delays would
-/// take that for a path that is full.
-pub fn packets_of(rate: Rate) -> Rate {
-    Rate::from_bytes_per_sec_f64(rate.bytes_per_sec() * MAX_PACKET as f64 / PACKET as f64)
-}
 
 /// Bytes of any datagram.
 #[inline]

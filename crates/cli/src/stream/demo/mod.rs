@@ -193,6 +193,7 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
     create_dir(&args.out)?;
     let frames_per_s = PatternConfig::default().frames_per_s;
     let (node, video, mut events) = StreamNode::serve(ServeOptions {
+        is_limited: true,
         mode: args.mode.into(),
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
