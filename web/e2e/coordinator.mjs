@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict'
 
 /** Names and bodies of tests, which share with the others how a mock is started and a page opened. */
-export function coordinatorTests({ mocked, opened, until }) {
+export function coordinatorTests({ mocked, opened, until, fitsEveryWidth }) {
   const text = (page, selector) => page.$eval(selector, (element) => element.textContent.replaceAll(/[\u00a0\u202f]/g, ' ').replaceAll(/\s+/g, ' ').trim())
-  const start = (...args) => mocked(['--page', 'coordinator', ...args])
+  const own = (args) => ['--page', 'coordinator', ...args]
+  const start = (...args) => mocked(own(args))
   const isThere = (page) => until(page, () => document.querySelector('[data-figure=belief]') !== null)
 
   async function saysWhoDecides() {
@@ -45,17 +46,8 @@ export function coordinatorTests({ mocked, opened, until }) {
     assert.doesNotMatch(await text(page, '[data-figure=belief]'), /still to say/)
   }
 
-  async function staysWithinEveryWidth() {
-    for (const args of [['--start-at', '10'], ['--start-at', '31'], ['--empty'], ['--hosts', '200', '--start-at', '10']]) {
-      const { page } = await opened(await start(...args), { width: 390, height: 844 })
-      await isThere(page)
-      for (const width of [320, 390, 768, 1280, 1920]) {
-        await page.setViewport({ width, height: 844 })
-        const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)
-        assert.equal(over, 0, `${over} px too wide at ${width} with ${args.join(' ')}`)
-      }
-      await page.close()
-    }
+  function staysWithinEveryWidth() {
+    return fitsEveryWidth([['--start-at', '10'], ['--start-at', '31'], ['--empty'], ['--hosts', '200', '--start-at', '10']].map(own), isThere)
   }
 
   async function saysThatItIsGone() {

@@ -29,8 +29,9 @@ try {
     await test('what is unknown is said, and a narrow page does not scroll sideways', unknownAndNarrow)
     await test('answers that are no overview are said', malformed)
   } else console.log('skipped: the tests of a stream, since ffmpeg is not installed')
-  for (const [name, body] of onionTests({ mocked, opened, until })) await test(name, body)
-  for (const [name, body] of coordinatorTests({ mocked, opened, until })) await test(name, body)
+  const shared = { mocked, opened, until, fitsEveryWidth }
+  for (const [name, body] of onionTests(shared)) await test(name, body)
+  for (const [name, body] of coordinatorTests(shared)) await test(name, body)
 } finally {
   await browser.close()
 }
@@ -75,6 +76,20 @@ async function opened(mock, viewport = { width: 1280, height: 900 }) {
 
 function figure(page, name) {
   return page.$eval(`[data-figure=${name}]`, (element) => element.textContent.replaceAll('\u00a0', ' '))
+}
+
+/** Whether the pages of these mocks, once there, scroll sideways at no width, from a phone's to a wide screen's. */
+async function fitsEveryWidth(mocksArgs, isThere) {
+  for (const args of mocksArgs) {
+    const { page } = await opened(await mocked(args), { width: 390, height: 844 })
+    await isThere(page)
+    for (const width of [320, 390, 768, 1280, 1920]) {
+      await page.setViewport({ width, height: 844 })
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)
+      assert.equal(over, 0, `${over} px too wide at ${width} with ${args.join(' ')}`)
+    }
+    await page.close()
+  }
 }
 
 function until(page, condition, ...args) {
