@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_report::output::create_dir;
 use fast_socks5::client::{Config, Socks5Stream};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -298,7 +299,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::new("the large file did not come as it was sent"));
     }
     let curl = curl(&socks, site, &small);
-    let before = browse::processor_s_of_ended()?;
+    let before = processor_s_of_ended()?;
     let browsed = match browser::find().filter(|_| !args.no_browser) {
         Some(path) => match browse::browse(&path, &socks, site, &small, &interrupt) {
             Ok(browsed) => Some(browsed),
@@ -310,7 +311,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         },
         None => None,
     };
-    let browser_s = browse::processor_s_of_ended()? - before;
+    let browser_s = processor_s_of_ended()? - before;
     if let Some(line) = shown {
         say(args.json, &format!("{line}; pages are fetched until Ctrl-C"));
         go_on(&socks, site, &interrupt);
@@ -329,7 +330,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         large_s,
         mb_per_s: large.len() as f64 / 1e6 / large_s,
         large_processor_s,
-        processor_s: browse::processor_s_of_ended()? - browser_s,
+        processor_s: processor_s_of_ended()? - browser_s,
         curl,
         chromium: browsed.map(|browsed| browsed.is_whole),
         chromium_page_s: browsed.map(|browsed| browsed.seconds).filter(|seconds| seconds.is_finite()),
@@ -411,6 +412,15 @@ fn processor_s<'a>(parts: impl Iterator<Item = &'a Part>) -> Option<f64> {
 #[cfg(not(target_os = "linux"))]
 fn processor_s<'a>(_: impl Iterator<Item = &'a Part>) -> Option<f64> {
     None
+}
+
+/// Processor time of processes that have ended, and of theirs.
+fn processor_s_of_ended() -> Result<f64, Failure> {
+    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
+    Ok([ended.user_time(), ended.system_time()]
+        .iter()
+        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
+        .sum())
 }
 
 fn state(folder: &Path, name: &str) -> String {

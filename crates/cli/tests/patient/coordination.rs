@@ -288,6 +288,24 @@ fn a_policy_that_can_not_tell_these_hosts_is_refused_by_file_field_and_what_was_
     refused(&whole, &["cross.safetensors: is no safetensors file"]);
 }
 
+/// What a demo that went well has measured; none where this machine cannot make its links, which it says and writes
+/// nothing, or is too busy to carry them.
+fn figures_of_demo(place: &Place, said: &Said) -> Option<Value> {
+    if let Err(reason) = anabranch_testbed::emulator::testbed_available() {
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("the demo can't run here: "), "{said:?}");
+        assert!(!place.path("out").exists(), "nothing is half-written");
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    if said.stderr.contains("the emulator could not carry") {
+        eprintln!("skipped: the machine was too busy to carry the link");
+        return None;
+    }
+    assert_eq!(said.code, Some(0), "{said:?}");
+    Some(serde_json::from_str(&said.stdout).unwrap())
+}
+
 #[test]
 fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
     let place = Place::new("");
@@ -295,19 +313,7 @@ fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("needs rules"), "{refused:?}");
     let said = place.say(&["coordinate", "demo", "--seconds", "8", "--json", "--out", "out"]);
-    if let Err(reason) = anabranch_testbed::emulator::testbed_available() {
-        assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.stderr.contains("the demo can't run here: "), "{said:?}");
-        assert!(!place.path("out").exists(), "nothing is half-written");
-        eprintln!("skipped: {reason}");
-        return;
-    }
-    if said.stderr.contains("the emulator could not carry") {
-        eprintln!("skipped: the machine was too busy to carry the link");
-        return;
-    }
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    let Some(told) = figures_of_demo(&place, &said) else { return };
     assert_eq!(told["hosts"], serde_json::json!(["alpha", "beta", "gamma"]));
     for run in ["on_their_own", "steered"] {
         assert_eq!(told[run]["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
@@ -350,18 +356,7 @@ fn the_demo_shows_a_policy_beside_the_rule_and_says_who_decided_each_period() {
         "--out",
         "out",
     ]);
-    if let Err(reason) = anabranch_testbed::emulator::testbed_available() {
-        assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.stderr.contains("the demo can't run here: "), "{said:?}");
-        eprintln!("skipped: {reason}");
-        return;
-    }
-    if said.stderr.contains("the emulator could not carry") {
-        eprintln!("skipped: the machine was too busy to carry the link");
-        return;
-    }
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    let Some(told) = figures_of_demo(&place, &said) else { return };
     assert_eq!((&told["seed"], &told["every_s"]), (&Value::from(3), &Value::from(0.1)));
     let by = &told["by_policy"];
     assert_eq!(by["policy"], "cross.safetensors");

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use nix::sys::resource::{UsageWho, getrusage};
-
 use super::site::{self, PAGE, PARTS};
 use crate::browser::Browser;
 use crate::failure::Failure;
@@ -44,13 +42,4 @@ pub fn browse(
         is_whole: parts == [site::checksum(part); PARTS],
         seconds: browser.evaluate(last)?.as_f64().unwrap_or(f64::NAN),
     })
-}
-
-/// Processor time of processes that have ended, and of theirs.
-pub fn processor_s_of_ended() -> Result<f64, Failure> {
-    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
-    Ok([ended.user_time(), ended.system_time()]
-        .iter()
-        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
-        .sum())
 }
