@@ -243,7 +243,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             // Let in again: what is here stays.
             Some(watching) if watching.info.slices == slices => (watching.info, watching.ticket) = (info, ticket),
             _ => {
-                let lead = info.mode.manifest_lead();
+                let within = info.mode.leaves_within();
                 let mut mesh = Mesh::new(info.mode == Mode::Mesh);
                 if let Some(server) = self.server {
                     let promised = (0..u64::from(sent)).map(|number| info.begin.after(number));
@@ -253,7 +253,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.watching = Some(Watching {
                     info,
                     ticket,
-                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin, lead),
+                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin, within),
                     feeds: Feeds::new(slices, now, pushed_from),
                     pushed_from,
                     pushing: Pushing::new(slices),

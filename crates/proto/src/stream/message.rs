@@ -9,6 +9,7 @@ use super::content::{ClientId, Content, Manifest, Ticket};
 use super::gossip::Mass;
 use super::overlay::OverlayView;
 use super::packet::{PacketId, SliceSet, Stamp};
+use super::source::GENERATION;
 use crate::session::{PeerKey, WireLength};
 
 /// A client as others reach it.
@@ -44,11 +45,22 @@ impl Mode {
         self != Mode::Mesh
     }
 
-    /// How long the packets of a generation wait at the source behind their manifest. Where both go down trees, and
+    /// How long the first packet of a generation waits at the source behind its manifest. Where both go down trees, and
     /// not the same ones, packets that come first cannot be passed on, which costs more time than they wait: see
     /// docs/streams.md. In a mesh alone both come from the same peers, and trees alone are as printed.
     pub fn manifest_lead(self) -> Duration {
         if self == Mode::Hybrid { MANIFEST_LEAD } else { Duration::ZERO }
+    }
+
+    /// Over what time the packets of a generation leave the source. In a mesh alone they leave at once: nobody passes
+    /// them on before they are asked for.
+    pub fn packet_spread(self) -> Duration {
+        if self.has_trees() { GENERATION } else { Duration::ZERO }
+    }
+
+    /// Within what time behind its manifest a generation has left.
+    pub fn leaves_within(self) -> Duration {
+        self.manifest_lead() + self.packet_spread()
     }
 
     /// Whether neighbours are asked for packets.

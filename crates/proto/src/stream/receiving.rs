@@ -60,8 +60,8 @@ pub struct Receiving<C: Content> {
     manifests: VecDeque<Arc<Manifest<C>>>,
     /// Each with the time since which it waits.
     unproven: Vec<(Time, Arrived<C::Packet>)>,
-    /// How long packets leave behind their manifest.
-    lead: Duration,
+    /// Within what time behind its manifest a generation has left.
+    leaves_within: Duration,
     /// Up to which packet manifests tell, and since when, from the last one on whose packets nobody waits for any more.
     told: VecDeque<(Time, PacketId)>,
     /// How long players wait for a packet, and since when none has come that was missing.
@@ -72,16 +72,22 @@ pub struct Receiving<C: Content> {
 }
 
 impl<C: Content> Receiving<C> {
-    /// Nothing yet of the stream of `source`, whose packets leave it `lead` behind their manifest; players get what
+    /// Nothing yet of the stream of `source`, whose packets leave it `leaves_within` their manifest; players get what
     /// comes from `first` on, which is asked for `now` and waited for from now on, however old it is.
-    pub fn new(now: Time, source: PeerKey, config: BufferConfig, first: PacketId, lead: Duration) -> Receiving<C> {
+    pub fn new(
+        now: Time,
+        source: PeerKey,
+        config: BufferConfig,
+        first: PacketId,
+        leaves_within: Duration,
+    ) -> Receiving<C> {
         let mut buffer = Buffer::new(config, first);
         buffer.wait_until(now + config.patience);
         Receiving {
             source,
             manifests: VecDeque::new(),
             unproven: Vec::new(),
-            lead,
+            leaves_within,
             told: VecDeque::new(),
             patience: config.patience,
             came: now,
@@ -125,7 +131,8 @@ impl<C: Content> Receiving<C> {
         if now < self.give_up_at() {
             return None;
         }
-        let overdue = self.told.partition_point(|(at, _)| *at + self.lead + self.patience <= now).checked_sub(1)?;
+        let overdue =
+            self.told.partition_point(|(at, _)| *at + self.leaves_within + self.patience <= now).checked_sub(1)?;
         self.buffer.skip_to(self.told[overdue].1)
     }
 
@@ -136,7 +143,7 @@ impl<C: Content> Receiving<C> {
             return Time::MAX;
         }
         let missed = self.told.partition_point(|(_, end)| *end <= next);
-        self.told.get(missed).map_or(Time::MAX, |(at, _)| (*at + self.lead).max(self.came) + self.patience)
+        self.told.get(missed).map_or(Time::MAX, |(at, _)| (*at + self.leaves_within).max(self.came) + self.patience)
     }
 
     /// The manifest that covers `id`, if it has come.
@@ -146,9 +153,9 @@ impl<C: Content> Receiving<C> {
     }
 
     /// The first packet above all that are known to have left the source: those that are here, and those whose
-    /// manifest has come and had its lead.
+    /// manifest has come so long ago that they have left.
     pub fn left(&self, now: Time) -> PacketId {
-        let left = self.told.partition_point(|(at, _)| *at + self.lead <= now).checked_sub(1);
+        let left = self.told.partition_point(|(at, _)| *at + self.leaves_within <= now).checked_sub(1);
         left.map_or(self.buffer.end(), |last| self.told[last].1.max(self.buffer.end()))
     }
 
@@ -208,7 +215,7 @@ impl<C: Content> Receiving<C> {
         if self.told.back().is_none_or(|(_, end)| *end < manifest.end()) {
             self.told.push_back((now, manifest.end()));
         }
-        while self.told.get(1).is_some_and(|(at, _)| *at + self.lead + self.patience <= now) {
+        while self.told.get(1).is_some_and(|(at, _)| *at + self.leaves_within + self.patience <= now) {
             self.told.pop_front();
         }
         self.manifests.insert(place, manifest);
@@ -328,10 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_tells_of_packets_that_have_left_once_it_has_had_its_lead() {
+    fn a_manifest_tells_of_packets_that_have_left_once_all_have_had_their_turn() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
-        let lead = Duration::from_millis(300);
-        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), lead);
+        let within = Duration::from_millis(300);
+        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), within);
         for (millis, generation) in [(0, 0), (100, 1), (200, 2)] {
             let manifest =
                 Manifest { generation, first: PacketId(u64::from(generation) * 10), packets: 10, proofs: true };

@@ -94,7 +94,9 @@ pub struct Server<A, C: Content> {
     kept: Buffer<C::Packet>,
     /// Of what is kept, in order.
     manifests: VecDeque<Arc<Manifest<C>>>,
-    /// The next viewer to get a packet first, where a mesh alone carries the stream.
+    /// Where a mesh alone carries the stream: who gets each packet first whose manifest has left, in order, and the
+    /// next viewer to get one.
+    seeds: VecDeque<Vec<ClientId>>,
     next_seed: usize,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
@@ -125,7 +127,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             tracker.set_mesh_alone();
         }
         Server {
-            source: Source::new(secret, start, config.mode.manifest_lead()),
+            source: Source::new(secret, start, config.mode.manifest_lead(), config.mode.packet_spread()),
             tracker,
             exploration: exploration.map(|config| Box::new(Exploration::new(config, rng.clone()))),
             monitoring: Monitoring::new(0),
@@ -136,6 +138,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             control: ControlTraffic::default(),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
+            seeds: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
             answers: Box::default(),

@@ -1,6 +1,10 @@
-//! Where a stream begins: packets get their numbers and stamps, and leave in generations, each after
-//! the manifest by which others tell them from forgeries: at once after it, or so much later that most viewers
-//! have it when they come.
+//! Where a stream begins: packets get their numbers and stamps, and are signed in generations. Each generation leaves
+//! after the manifest by which others tell its packets from forgeries: at once after it, or so much later that most
+//! viewers have it when they come.
+//!
+//! Where trees push them, the packets of a generation leave one by one, evenly over the time in which one is collected.
+//! All at once, each for several children, they would be a queue of the server's own line, and of each viewer's behind
+//! it, ten times a second: a congestion controller that goes by delays takes that for a path that is full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +17,7 @@ use super::packet::{PacketId, Stamp};
 
 /// How long packets wait at most for the others of their generation. It is a part of the delay that
 /// all viewers have; a signature for each packet would cost a core for twenty viewers.
-const GENERATION: Duration = Duration::from_millis(100);
+pub(super) const GENERATION: Duration = Duration::from_millis(100);
 
 /// The bitrate is that of so long a time.
 const BITRATE_WINDOW: Duration = Duration::from_millis(3000);
@@ -24,22 +28,23 @@ const PAUSE: Duration = Duration::from_millis(1000);
 /// Keyframes that are remembered at most: of half a minute, if they are a second apart.
 const MOST_KEYFRAMES: usize = 30;
 
-/// A generation that is complete.
-#[derive(Clone, Debug)]
-pub struct Signed<C: Content> {
-    /// What proves its packets.
-    pub manifest: Arc<Manifest<C>>,
-    /// Its packets in order, the first with the manifest's first number.
-    pub packets: Vec<(Stamp, C::Packet)>,
-}
-
 /// What leaves next.
 #[derive(Clone, Debug)]
 pub enum Leaving<C: Content> {
     /// The manifest of a generation whose packets follow.
     Manifest(Arc<Manifest<C>>),
-    /// Its packets.
-    Packets(Signed<C>),
+    /// A packet, and when it came to the source.
+    Packet(PacketId, Stamp, C::Packet),
+}
+
+/// A generation that is complete, and has not left as a whole.
+#[derive(Clone, Debug)]
+struct Signed<C: Content> {
+    /// Since when it is.
+    at: Time,
+    manifest: Arc<Manifest<C>>,
+    /// Packets that have not left.
+    packets: VecDeque<(Stamp, C::Packet)>,
 }
 
 /// The beginning of a stream.
@@ -47,12 +52,14 @@ pub enum Leaving<C: Content> {
 pub struct Source<C: Content> {
     secret: C::Secret,
     start: Time,
-    /// How long packets wait behind their manifest.
+    /// How long the first packet of a generation waits behind its manifest, and the last behind the first.
     lead: Duration,
-    /// Generations that have not left, each with the time since which it is complete; and of how many of them,
-    /// the oldest, the manifest has.
-    signed: VecDeque<(Time, Signed<C>)>,
+    spread: Duration,
+    /// Generations that have not left; and of how many of them, the oldest, the manifest has.
+    signed: VecDeque<Signed<C>>,
     announced: usize,
+    /// No packet leaves before.
+    next_packet: Time,
     generation: u32,
     /// The first packet of the generation that is being collected.
     first: PacketId,
@@ -68,14 +75,17 @@ pub struct Source<C: Content> {
 }
 
 impl<C: Content> Source<C> {
-    /// A stream that begins at `start`, signed with `secret`; packets leave `lead` after their manifest.
-    pub fn new(secret: C::Secret, start: Time, lead: Duration) -> Source<C> {
+    /// A stream that begins at `start`, signed with `secret`; packets begin to leave `lead` after their manifest, evenly
+    /// over `spread`.
+    pub fn new(secret: C::Secret, start: Time, lead: Duration, spread: Duration) -> Source<C> {
         Source {
             secret,
             start,
             lead,
+            spread,
             signed: VecDeque::new(),
             announced: 0,
+            next_packet: start,
             generation: 0,
             first: PacketId(0),
             collected: Vec::new(),
@@ -97,14 +107,20 @@ impl<C: Content> Source<C> {
         Stamp::at(now, self.start)
     }
 
-    /// How long ago a packet came, less what it has waited behind its manifest.
+    /// How long the last packet of a generation stays.
+    pub fn delay(&self) -> Duration {
+        self.lead + self.spread
+    }
+
+    /// How long ago a packet left that stayed so long.
     pub fn age(&self, now: Time, stamp: Stamp) -> Duration {
-        now.since(self.start + stamp.elapsed() + self.lead)
+        now.since(self.start + stamp.elapsed() + self.delay())
     }
 
     /// The next packet that leaves.
     pub fn edge(&self) -> PacketId {
-        self.signed.front().map_or(self.first, |(_, signed)| signed.manifest.first)
+        let unsent = |signed: &Signed<C>| PacketId(signed.manifest.end().0 - signed.packets.len() as u64);
+        self.signed.front().map_or(self.first, unsent)
     }
 
     /// The stream goes on; `is_keyframe` if players can begin with this packet. [`Source::poll`] gives what
@@ -132,22 +148,47 @@ impl<C: Content> Source<C> {
         if !self.collected.is_empty() && now >= self.since + GENERATION {
             self.sign(now);
         }
-        if let Some((_, signed)) = self.signed.get(self.announced) {
+        if let Some(signed) = self.signed.get(self.announced) {
             self.announced += 1;
             return Some(Leaving::Manifest(Arc::clone(&signed.manifest)));
         }
-        if self.signed.front().is_none_or(|(at, _)| now < *at + self.lead) {
+        let due = self.packet_due();
+        if now < due {
             return None;
         }
-        self.announced -= 1;
-        self.signed.pop_front().map(|(_, signed)| Leaving::Packets(signed))
+        let id = self.edge();
+        let front = self.signed.front_mut()?;
+        let (stamp, packet) = front.packets.pop_front()?;
+        if front.packets.is_empty() {
+            self.signed.pop_front();
+            self.announced -= 1;
+        }
+        // Timers may be late: what leaves late must not put off what is behind it.
+        self.next_packet = due + self.gap(due);
+        Some(Leaving::Packet(id, stamp, packet))
+    }
+
+    /// When the next packet leaves; `Time::MAX` if none waits.
+    fn packet_due(&self) -> Time {
+        self.signed.front().map_or(Time::MAX, |signed| (signed.at + self.lead).max(self.next_packet))
+    }
+
+    /// The time from `due`, when a packet left, to the next: all leave evenly, and each generation within its time,
+    /// also where several are complete at once, as behind a burst of the input.
+    fn gap(&self, due: Time) -> Duration {
+        let mut packets = 0;
+        let gaps = self.signed.iter().take_while(|signed| signed.at + self.lead <= due).map(|signed| {
+            packets += signed.packets.len() as u64;
+            (signed.at + self.delay()).since(due) / (packets + 1)
+        });
+        // Whatever is complete later begins at once.
+        gaps.min().unwrap_or(Duration::ZERO)
     }
 
     /// When something leaves next; `Time::MAX` if nothing waits.
     pub fn due(&self) -> Time {
         let collected = if self.collected.is_empty() { Time::MAX } else { self.since + GENERATION };
-        let signed = self.signed.front().map_or(Time::MAX, |(at, _)| *at + self.lead);
-        if self.announced < self.signed.len() { Time::ZERO } else { collected.min(signed) }
+        if self.announced < self.signed.len() { Time::ZERO } else { collected.min(self.packet_due()) }
     }
 
     fn sign(&mut self, now: Time) {
@@ -163,7 +204,7 @@ impl<C: Content> Source<C> {
         self.recent_bytes += bytes;
         self.first = manifest.end();
         self.generation += 1;
-        self.signed.push_back((now, Signed { manifest: Arc::new(manifest), packets }));
+        self.signed.push_back(Signed { at: now, manifest: Arc::new(manifest), packets: packets.into() });
     }
 
     fn is_paused(&self, now: Time) -> bool {
@@ -211,18 +252,18 @@ mod tests {
         Time::ZERO + Duration::from_millis(millis)
     }
 
-    /// What leaves until `end` of a source that gets a packet each 10 ms, the first a keyframe: when, the first number,
-    /// and whether it is a manifest.
-    fn leaving(source: &mut Source<Tested>, end: u64) -> Vec<(u64, u64, bool)> {
+    /// What leaves until `end` of a source to which packets come at `inputs`, the first of them a keyframe: when, the
+    /// first number, and whether it is a manifest.
+    fn leaving(source: &mut Source<Tested>, inputs: impl Fn(u64) -> usize, end: u64) -> Vec<(u64, u64, bool)> {
         let mut leaving = Vec::new();
         for millis in 0..end {
-            if millis % 10 == 0 {
+            for _ in 0..inputs(millis) {
                 source.on_packet(at(millis), TestPacket { is_genuine: true }, millis == 0);
             }
             while let Some(next) = source.poll(at(millis)) {
                 leaving.push(match next {
                     Leaving::Manifest(manifest) => (millis, manifest.first.0, true),
-                    Leaving::Packets(signed) => (millis, signed.manifest.first.0, false),
+                    Leaving::Packet(id, ..) => (millis, id.0, false),
                 });
             }
             assert!(source.due() > at(millis), "nothing that is due stays");
@@ -230,26 +271,61 @@ mod tests {
         leaving
     }
 
-    #[test]
-    fn packets_leave_the_lead_behind_their_manifest_and_in_order() {
-        let mut source: Source<Tested> = Source::new(0, at(0), LEAD);
-        let left = leaving(&mut source, 600);
-        let manifests: Vec<_> = left.iter().filter(|left| left.2).map(|left| (left.0, left.1)).collect();
-        let packets: Vec<_> = left.iter().filter(|left| !left.2).map(|left| (left.0 - 300, left.1)).collect();
-        assert_eq!(manifests[0], (100, 0));
-        assert!(manifests.len() == 5 && packets.len() == 2, "{left:?}");
-        assert_eq!(packets, manifests[..2]);
-        // The next that leaves is the first whose packets have not.
-        assert_eq!(source.edge().0, manifests[2].1);
-        // Its keyframe came at 0, and has left at 400.
-        assert_eq!(source.age(at(599), Stamp(0)), Duration::from_millis(299));
+    fn packets(left: &[(u64, u64, bool)]) -> Vec<(u64, u64)> {
+        left.iter().filter(|left| !left.2).map(|left| (left.0, left.1)).collect()
     }
 
     #[test]
-    fn without_a_lead_packets_leave_with_their_manifest() {
-        let mut source: Source<Tested> = Source::new(0, at(0), Duration::ZERO);
-        let left = leaving(&mut source, 250);
-        assert_eq!(left.iter().map(|left| left.2).collect::<Vec<_>>(), [true, false, true, false]);
-        assert!(left.chunks(2).all(|pair| pair[0].0 == pair[1].0), "{left:?}");
+    fn packets_leave_as_evenly_as_they_came_and_the_lead_behind_their_manifest() {
+        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let left = leaving(&mut source, |millis| usize::from(millis % 10 == 0), 600);
+        let manifests: Vec<_> = left.iter().filter(|left| left.2).map(|left| (left.0, left.1)).collect();
+        assert_eq!(manifests[..2], [(100, 0), (210, 11)]);
+        let packets = packets(&left);
+        // Eleven from 400 on, each 100 / 11 ms, and ten from 510 on.
+        assert_eq!((packets[0], packets[11], packets.len()), ((400, 0), (510, 11), 21));
+        for pair in packets.windows(2).filter(|pair| pair[1].1 != 11) {
+            assert!((9..=10).contains(&(pair[1].0 - pair[0].0)) && pair[1].1 == pair[0].1 + 1, "{packets:?}");
+        }
+        assert_eq!(source.edge().0, packets.last().unwrap().1 + 1);
+        // The first came at 0, and left at 400.
+        assert_eq!(source.age(at(599), Stamp(0)), Duration::from_millis(199));
+    }
+
+    #[test]
+    fn with_neither_lead_nor_spread_packets_leave_with_their_manifest() {
+        let mut source: Source<Tested> = Source::new(0, at(0), Duration::ZERO, Duration::ZERO);
+        let left = leaving(&mut source, |millis| usize::from(millis % 10 == 0), 250);
+        let manifests: Vec<_> = left.iter().filter(|left| left.2).map(|left| (left.0, left.1)).collect();
+        assert_eq!(manifests, [(100, 0), (210, 11)]);
+        let packets = packets(&left);
+        assert!(packets.len() == 22 && packets.iter().all(|left| left.0 == if left.1 < 11 { 100 } else { 210 }));
+    }
+
+    /// 150 packets of a keyframe are two generations at once, and a part of a third; then ten come each 100 ms.
+    #[test]
+    fn a_burst_of_the_input_leaves_evenly_and_in_time() {
+        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let left = leaving(&mut source, |millis| if millis == 0 { 150 } else { usize::from(millis % 10 == 5) }, 1000);
+        let packets = packets(&left);
+        let within = |from: u64, to: u64| packets.iter().filter(|(at, _)| (from..to).contains(at)).count();
+        assert_eq!(packets[0], (300, 0));
+        // Both generations within 100 ms, two at most each millisecond; behind them the third, with what came until
+        // it was complete.
+        assert_eq!((within(300, 401), within(401, 500)), (128 + 1, 22 + 10 - 1), "{packets:?}");
+        assert!((300..400).all(|millis| within(millis, millis + 1) <= 2), "{packets:?}");
+        assert!(packets.iter().map(|left| left.1).eq(0..packets.len() as u64), "in order");
+    }
+
+    /// More than a generation each 100 ms: the backlog does not grow.
+    #[test]
+    fn a_fast_source_leaves_as_fast_as_it_comes() {
+        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let left = packets(&leaving(&mut source, |_| 3, 5000));
+        let newest = left.last().unwrap();
+        // A generation of 64 takes 22 ms.
+        assert!(3 * 5000 - newest.1 <= 3 * (22 + 300 + 100), "{newest:?}");
+        let most = (1000..5000).map(|millis| left.iter().filter(|left| left.0 == millis).count()).max().unwrap();
+        assert!(most <= 6, "{most} at once");
     }
 }

@@ -59,7 +59,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 // past itself, or where a mesh alone brings nothing sooner. Else with the newest one, as it comes: it
                 // need not wait for a past that others have no room to send.
                 let past = |begin: Option<PacketId>| begin.map_or(0, |begin| edge.0.since(begin));
-                let whole = self.source.keyframe(now, self.config.begin_behind + self.config.mode.manifest_lead());
+                let whole = self.source.keyframe(now, self.config.begin_behind + self.source.delay());
                 let sends_all = past(whole) <= room;
                 let catches_up = || self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
                 let is_behind = sends_all || self.config.mode == Mode::Mesh && catches_up();

@@ -9,10 +9,9 @@ use super::super::content::{Content, Manifest};
 use super::super::manifest_holes::manifest_slice;
 use super::super::message::Datagram;
 use super::super::on_wire;
-use super::super::packet::MAX_PACKET;
-use super::super::source::{Leaving, Signed};
+use super::super::packet::{MAX_PACKET, PacketId};
+use super::super::source::Leaving;
 use super::Server;
-use crate::session::SessionId;
 
 /// Where a mesh alone carries the stream, packets of a generation that a viewer is given first. It is given the
 /// manifest as well, which takes as much as a third of a packet: were each packet given to viewers of its own, a
@@ -24,47 +23,47 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     pub(super) fn distribute(&mut self, now: Time) {
         while let Some(leaving) = self.source.poll(now) {
             match leaving {
-                Leaving::Manifest(manifest) => self.announce(manifest),
-                Leaving::Packets(signed) => self.push(now, signed),
+                Leaving::Manifest(manifest) => self.announce(now, manifest),
+                Leaving::Packet(id, stamp, packet) => {
+                    self.push(now, id);
+                    self.kept.insert(id, stamp, packet);
+                }
             }
         }
     }
 
-    fn announce(&mut self, manifest: Arc<Manifest<C>>) {
+    fn announce(&mut self, now: Time, manifest: Arc<Manifest<C>>) {
         if self.config.mode.has_trees() {
             let slice = manifest_slice(manifest.generation, self.config.tracker.slices);
             for child in self.pushing.children(slice) {
                 self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
-        }
-        self.manifests.push_back(manifest);
-    }
-
-    fn push(&mut self, now: Time, signed: Signed<C>) {
-        let Signed { manifest, packets } = signed;
-        let slices = self.config.tracker.slices;
-        let seeds = if self.config.mode.has_trees() { Vec::new() } else { self.seeds(&manifest) };
-        for (number, (stamp, packet)) in (0..).zip(packets) {
-            let id = manifest.first.after(number);
-            self.kept.insert(id, stamp, packet);
-            for &seed in seeds.get(number as usize).into_iter().flatten() {
-                self.uplink.push(now, seed, id);
-            }
-            for child in self.pushing.children(id.slice(slices)) {
-                self.uplink.push(now, child, id);
-            }
+        } else {
+            self.choose_seeds(&manifest);
         }
         while self.manifests.front().is_some_and(|oldest| oldest.end() <= self.kept.oldest()) {
             self.manifests.pop_front();
         }
+        self.manifests.push_back(manifest);
         let bitrate = self.source.bitrate(now);
         self.tracker.set_bitrate(bitrate);
     }
 
+    fn push(&mut self, now: Time, id: PacketId) {
+        for seed in self.seeds.pop_front().into_iter().flatten() {
+            if let Some(session) = self.peers.session_of(seed) {
+                self.uplink.push(now, session, id);
+            }
+        }
+        for child in self.pushing.children(id.slice(self.config.tracker.slices)) {
+            self.uplink.push(now, child, id);
+        }
+    }
+
     /// Where a mesh alone carries the stream: to whom each packet of a generation goes first, as many as
     /// the server can serve, in turn. They get its manifest, too.
-    fn seeds(&mut self, manifest: &Arc<Manifest<C>>) -> Vec<Vec<SessionId>> {
-        let viewers: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
+    fn choose_seeds(&mut self, manifest: &Arc<Manifest<C>>) {
+        let viewers: Vec<_> = self.tracker.viewers().map(|viewer| (viewer.session, viewer.contact.client)).collect();
         let packets = usize::from(manifest.packets);
         // What is left for packets beside the manifests that go with them; of those a copy of the stream has one in
         // each generation already.
@@ -78,12 +77,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         // No packet twice to the same viewer.
         let group = (copies / PACKETS_OF_A_SEED).max(copies.div_ceil(packets.max(1))).clamp(1, viewers.len().max(1));
         let seed = |number: usize| viewers[(self.next_seed + number % group) % viewers.len()];
-        let seeds: Vec<Vec<SessionId>> =
-            (0..packets).map(|packet| (before(packet)..before(packet + 1)).map(seed).collect()).collect();
-        for told in 0..group.min(copies) {
-            self.uplink.tell(seed(told), Datagram::Manifest(Arc::clone(manifest)));
+        for packet in 0..packets {
+            self.seeds.push_back((before(packet)..before(packet + 1)).map(|number| seed(number).1).collect());
+        }
+        for number in 0..group.min(copies) {
+            self.uplink.tell(seed(number).0, Datagram::Manifest(Arc::clone(manifest)));
         }
         self.next_seed = (self.next_seed + group) % viewers.len().max(1);
-        seeds
     }
 }

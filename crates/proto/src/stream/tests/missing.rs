@@ -12,7 +12,7 @@ fn who_gets_manifests_alone_says_that_all_packets_are_missing() {
     stage.run(at(10_000));
     let (played, skipped) = stage.played(1, at(0));
     // Of six seconds all but what has left since players wait for it.
-    let waiting = (buffer().patience + Mode::Hybrid.manifest_lead()).as_secs_f64();
+    let waiting = (buffer().patience + Mode::Hybrid.leaves_within()).as_secs_f64();
     let due = 190.0 * (6.0 - waiting);
     assert!(played == 0 && (due - 60.0..due + 60.0).contains(&(skipped as f64)), "{played} played, {skipped} skipped");
 }
