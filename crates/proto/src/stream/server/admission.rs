@@ -56,14 +56,16 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let group = Beginnings::group(bitrate);
                 let room = self.beginnings.room(now, self.left());
                 // A newcomer begins with a whole group of pictures that has left, where the server sends it all of the
-                // past itself, or where a mesh alone brings nothing sooner. Else with the newest one, as it comes: it
-                // need not wait for a past that others have no room to send.
+                // past itself, or where a mesh alone brings nothing sooner. Else with the newest one: with what of it
+                // has left, where its parents have room to send that. Where they have not, with one of which nothing has
+                // left yet, mostly: it need not wait for a past that nobody has room to send.
                 let past = |begin: Option<PacketId>| begin.map_or(0, |begin| edge.0.since(begin));
                 let whole = self.source.keyframe(now, self.config.begin_behind + self.source.delay());
                 let sends_all = past(whole) <= room;
-                let catches_up = || self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
-                let is_behind = sends_all || self.config.mode == Mode::Mesh && catches_up();
-                let behind = if is_behind { whole } else { self.source.keyframe(now, Duration::ZERO) };
+                let catches_up = self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
+                let newest = self.source.keyframe(now, if catches_up { self.source.delay() } else { Duration::ZERO });
+                let is_behind = sends_all || self.config.mode == Mode::Mesh && catches_up;
+                let behind = if is_behind { whole } else { newest };
                 // Whom the server feeds itself, it repairs as well.
                 let mode = if upload.is_some() { self.config.mode } else { Mode::Hybrid };
                 let begin = if mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };

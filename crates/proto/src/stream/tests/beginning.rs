@@ -21,10 +21,15 @@ fn run(stage: &mut Stage, end: Time) {
 
 /// Four viewers who have watched for a while, and a server that can send `upload`.
 fn watched(upload: Rate) -> Stage {
+    watched_by(MBIT(4), upload)
+}
+
+/// The same, with what each viewer can send.
+fn watched_by(viewers: Rate, upload: Rate) -> Stage {
     let mut stage = Stage::new(Mode::Hybrid, upload);
     run(&mut stage, at(4000));
     for node in 1..=4 {
-        stage.network.join(node, client(MBIT(4)), MBIT(4));
+        stage.network.join(node, client(viewers), viewers);
         run(&mut stage, at(4000 + 500 * u64::from(node)));
     }
     run(&mut stage, at(15_000));
@@ -63,4 +68,26 @@ fn a_newcomer_whom_the_server_has_no_room_for_plays_nevertheless() {
     run(&mut stage, at(25_000));
     let (played, skipped) = stage.played(5, at(18_000));
     assert!(played >= 6 * 190 && skipped == 0, "{played} played, {skipped} skipped");
+}
+
+#[test]
+fn a_newcomer_begins_with_what_has_left_only_where_parents_have_room_to_send_that() {
+    // The newest keyframe is 0.2 s old, and leaves in 0.2 s.
+    let begins_ahead = |viewers: Rate| {
+        let mut stage = watched_by(viewers, MBIT(5));
+        run(&mut stage, at(15_200));
+        stage.network.join(5, client(viewers), viewers);
+        run(&mut stage, at(15_400));
+        let welcomed = stage.network.events.iter().find_map(|(_, node, event)| match event {
+            StreamEvent::Client(ClientEvent::Welcomed(info)) if *node == 5 => Some(*info),
+            _ => None,
+        });
+        let info = welcomed.expect("it is let in");
+        info.begin.0 as i64 - info.edge.0.0 as i64
+    };
+    let room = begins_ahead(MBIT(4));
+    // The keyframe before: 0.8 s of 190 packets a second.
+    assert!((-170..=-150).contains(&room), "{room}");
+    let none = begins_ahead(MBIT(2));
+    assert!((20..=40).contains(&none), "{none}");
 }
