@@ -225,10 +225,16 @@ impl<C: Content> Source<C> {
             self.recent_bytes -= bytes;
             self.recent.pop_front();
         }
-        let Some(&(oldest, _)) = self.recent.front() else { return Rate::ZERO };
-        // A generation tells of the time until the next one.
-        let span = now.since(oldest).max(GENERATION);
-        Rate::from_bytes_per_sec_f64(self.recent_bytes as f64 / span.as_secs_f64())
+        let (Some(&(oldest, before)), Some(&(newest, _))) = (self.recent.front(), self.recent.back()) else {
+            return Rate::ZERO;
+        };
+        // A generation tells of the time since the one before it; the first one of its own time. The next one is late
+        // once that time has passed again.
+        let (bytes, span) = match newest.since(oldest) {
+            Duration::ZERO => (self.recent_bytes, GENERATION),
+            span => (self.recent_bytes - before, span.max(now.since(oldest + GENERATION))),
+        };
+        Rate::from_bytes_per_sec_f64(bytes as f64 / span.as_secs_f64())
     }
 
     /// The newest packet to begin with that came `behind` ago or earlier; the oldest that is known
@@ -290,6 +296,27 @@ mod tests {
         assert_eq!(source.edge().0, packets.last().unwrap().1 + 1);
         // The first came at 0, and left at 400.
         assert_eq!(source.age(at(599), Stamp(0)), Duration::from_millis(199));
+    }
+
+    #[test]
+    fn the_bitrate_is_that_of_the_packets_from_the_second_generation_on() {
+        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let mut rates = Vec::new();
+        for millis in 0..8000 {
+            if millis % 10 == 0 && millis < 6000 {
+                source.on_packet(at(millis), TestPacket { is_genuine: true }, false);
+            }
+            while source.poll(at(millis)).is_some() {}
+            rates.push(
+                source.bitrate(at(millis)).bytes_per_sec()
+                    / Tested::packet_length(&TestPacket { is_genuine: true }) as f64,
+            );
+        }
+        assert_eq!((rates[99], rates[100]), (0.0, 110.0), "eleven in the first 100 ms");
+        for at in [210, 300, 1000, 3500, 5900] {
+            assert!((99.0..=101.0).contains(&rates[at]), "{} at {at}", rates[at]);
+        }
+        assert!(rates[7500] < 60.0, "it has paused: {}", rates[7500]);
     }
 
     #[test]
