@@ -29,7 +29,9 @@ impl Counting {
         let rests = match feedback.tcp {
             None | Some(TcpRecovery::Open) => feedback.acked.last().is_none_or(|newest| recovery.covers(newest)),
             Some(TcpRecovery::Ended) => feedback.acked.is_empty(),
-            Some(TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. }) => true,
+            Some(
+                TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. } | TcpRecovery::Idle,
+            ) => true,
         };
         if rests || feedback.app_limited {
             return Octets::ZERO;

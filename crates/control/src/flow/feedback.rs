@@ -44,6 +44,9 @@ pub enum TcpRecovery {
         /// It has expired for the same segment before: the threshold stays.
         repeated: bool,
     },
+    /// Nothing was in flight for a retransmission timeout, and the sender restarts then: a window that is larger than
+    /// the first one falls to it, and the threshold stays (RFC 5681, 4.1). Nothing else is told with it.
+    Idle,
 }
 
 /// A lost packet.
