@@ -289,7 +289,8 @@ fn without_selective_acks_n_losses_of_a_window_take_n_round_trips_and_a_retransm
             left = pair.deliver(&left, &[]);
         }
         assert!(Pair::numbers(&left).iter().all(|number| *number >= 8), "{losses} losses take more");
-        assert_eq!((told.count(TcpRecovery::FastRetransmit), told.count(TcpRecovery::Ended)), (1, 1));
+        let ends = told.count(TcpRecovery::Ended) + told.count(TcpRecovery::Jumped { ended: true });
+        assert_eq!((told.count(TcpRecovery::FastRetransmit), ends), (1, 1));
         assert_eq!((pair.sender.packets_lost(), pair.sender.in_flight()), (losses, PACKET * 8));
     }
 }
@@ -317,6 +318,32 @@ fn only_the_first_partial_ack_of_a_recovery_sets_the_timer_anew() {
     }
     pair.deliver(&left, &[]);
     assert_eq!(pair.sender.timer(), Some(pair.now + Duration::SECOND), "the recovery is over");
+}
+
+#[test]
+fn an_ack_that_jumps_over_what_arrived_behind_a_gap_lets_a_window_grow_by_a_packet() {
+    for name in ["reno", "cubic", "bic", "westwood", "compound", "vegas"] {
+        let build = find(name).unwrap_or_else(|error| panic!("{error}")).build;
+        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let mut pair = Pair::without_sack(AckForm::Cumulative, controller);
+        pair.sender.write(ME, u64::MAX, false);
+        let sent = pair.send();
+        let sent = pair.deliver(&sent, &[]);
+        // All but the first arrive, too late for their answers: the timer expires before.
+        let before = pair.now;
+        pair.now = pair.sender.timer().unwrap();
+        pair.sender.on_timer(pair.now);
+        let again = pair.send();
+        assert_eq!((again.len(), again[0].number), (1, sent[0].number), "{name}");
+        let window = pair.sender.limits().window;
+        for data in &sent[1..] {
+            pair.receiver.on_data(before + RTT, data, false);
+        }
+        pair.deliver(&again, &[]);
+        let grown = pair.sender.limits().window;
+        // Vegas grows every other round trip.
+        assert!((grown > window || name == "vegas") && grown <= window + PACKET, "{name}: {window:?}, then {grown:?}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@
 //!            losses end in a timeout. The ACK of all ends it; what counted as arrived and is not
 //!            acknowledged is in flight again
 //! timeout    all is sent again in order, go-back-N, as far as no ACK comes first; duplicate ACKs mean
-//!            nothing
+//!            nothing, and an ACK that jumps over what had arrived is one for the window's growth
 //! ```
 
 use std::collections::VecDeque;
@@ -345,6 +345,13 @@ impl Scoreboard {
             if leaves {
                 pipe_bytes += self.presume();
             }
+        }
+        if acked_bytes.get() > 2 * self.full {
+            self.event = match self.event {
+                TcpRecovery::Open => TcpRecovery::Jumped { ended: false },
+                TcpRecovery::Ended => TcpRecovery::Jumped { ended: true },
+                other => other,
+            };
         }
         let sampled = sampled == Some(true);
         Answer { sampled, acked_bytes, pipe_bytes, restored_bytes, ..Answer::default() }
