@@ -9,12 +9,13 @@ mod contender;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
+use anabranch_proto::flow::{LossRecovery, TcpOptions};
 
 use super::remy_tables::{self, Trained};
 use super::runs::{self, Estimate, OfRuns};
 use super::{ExperimentError, Findings, FlowLab, Row, Verdict};
 use anabranch_report::{Axis, Cell, Report, Series, Table, XyChart};
-use anabranch_scenario::flows::{OnPeriod, Workload};
+use anabranch_scenario::flows::{FlowScenario, OnPeriod, Workload};
 use contender::{Cloud, Contender, names};
 
 /// Both in the names of metrics.
@@ -29,6 +30,107 @@ const READINGS: [(Option<&str>, &str); 2] = [(None, ""), (Some("first window eac
 
 /// Transfers of the published medians.
 const LONG_TRANSFER: Bytes = Bytes::new(1_000_000);
+
+/// How ns-2 ran those of the published medians, as its scripts and defaults have it (README.md), and what of it makes
+/// the difference.
+struct Ns2 {
+    /// What its rows are called.
+    note: &'static str,
+    /// Transfers as long as those of the published medians, or the report's.
+    is_long: bool,
+    names: &'static [&'static str],
+    /// Of NewReno; the others are Linux's, over a recovery with selective ACKs.
+    recovery: LossRecovery,
+    least_timeout: Duration,
+    /// One connection for all transfers, with the first window again after an idle time; else one for each.
+    one_connection: bool,
+}
+
+/// ns-2's default.
+const NS_2_LEAST_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// As many as the published medians are of: in many runs one sender has several times the others' throughput, but not
+/// in all, so that runs differ much.
+const NS_2_RUNS: u64 = 128;
+
+const NS_2: [Ns2; 6] = [
+    Ns2 {
+        note: "as ns-2 ran it",
+        is_long: false,
+        names: &["reno"],
+        recovery: LossRecovery::Rfc6582,
+        least_timeout: NS_2_LEAST_TIMEOUT,
+        one_connection: true,
+    },
+    Ns2 {
+        is_long: true,
+        note: "1 MB as ns-2 ran it",
+        names: &["reno", "vegas", "compound", "cubic"],
+        recovery: LossRecovery::Rfc6582,
+        least_timeout: NS_2_LEAST_TIMEOUT,
+        one_connection: true,
+    },
+    Ns2 {
+        is_long: true,
+        note: "1 MB as ns-2 ran it but with SACK",
+        names: &["reno"],
+        recovery: LossRecovery::Rfc6675,
+        least_timeout: NS_2_LEAST_TIMEOUT,
+        one_connection: true,
+    },
+    Ns2 {
+        is_long: true,
+        note: "1 MB with ns-2's timer alone",
+        names: &["reno"],
+        recovery: LossRecovery::Rfc6675,
+        least_timeout: NS_2_LEAST_TIMEOUT,
+        one_connection: false,
+    },
+    Ns2 {
+        is_long: true,
+        note: "1 MB without SACK in one connection",
+        names: &["reno"],
+        recovery: LossRecovery::Rfc6582,
+        least_timeout: Duration::SECOND,
+        one_connection: true,
+    },
+    Ns2 {
+        is_long: true,
+        note: "1 MB without SACK",
+        names: &["reno"],
+        recovery: LossRecovery::Rfc6582,
+        least_timeout: Duration::SECOND,
+        one_connection: false,
+    },
+];
+
+impl Ns2 {
+    fn contenders(&self, contenders: &[Contender]) -> Vec<Contender> {
+        let asked = contenders.iter().filter(|one| one.variant.is_none() && self.names.contains(&one.name));
+        asked
+            .map(|one| {
+                let parameters = match one.name {
+                    // ns-2 halves the window and not what is in flight.
+                    "reno" => "halving = \"window\"".parse().expect("written here"),
+                    _ => one.parameters.clone(),
+                };
+                Contender { anew: !self.one_connection, parameters, ..one.clone() }
+            })
+            .collect()
+    }
+
+    fn prepare(&self, scenario: &mut FlowScenario) {
+        if self.is_long {
+            lengthen(scenario);
+        }
+        let is_reno = scenario.flows.iter().all(|flow| flow.controller.name == "reno");
+        let packets = &mut scenario.packets;
+        packets.recovery = if is_reno { self.recovery } else { LossRecovery::Rfc6675 };
+        packets.tcp = TcpOptions { least_timeout: self.least_timeout, restart_after_idle: self.one_connection };
+        // With timestamps.
+        packets.header = Bytes::new(50);
+    }
+}
 
 /// Figure 1: 15 Mbit/s.
 pub fn fig_1(lab: &FlowLab) -> Result<Findings, ExperimentError> {
@@ -51,20 +153,29 @@ pub fn fig_1(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     }
     // The published medians are those of transfers of 1 MB.
     let long: Vec<Contender> = contenders.iter().filter(|one| !one.name.starts_with("xavier")).cloned().collect();
-    let long = contender::run(lab, &long, |scenario| {
-        for flow in &mut scenario.flows {
-            if let Workload::OnOff { on: OnPeriod::Bytes { mean }, .. } = &mut flow.workload {
-                *mean = LONG_TRANSFER;
-            }
-        }
-    })?;
+    let long = contender::run(lab, &long, lengthen)?;
     rows.extend(medians(lab, &long, "1 MB"));
+    for ns_2 in &NS_2 {
+        let clouds = contender::run_often(lab, NS_2_RUNS, &ns_2.contenders(&contenders), |scenario| {
+            ns_2.prepare(scenario);
+        })?;
+        rows.extend(medians(lab, &clouds, ns_2.note));
+    }
     let report = report("[Xavier] figure 1: 15 Mbit/s", &tables);
     let report = plane(report, "Transfers of 100 kB. Up and right is better.", &clouds)
         .table(table("Medians over senders and runs, transfers of 100 kB", &clouds));
     let report = plane(report, "Transfers of 1 MB, as in the published medians of ns-2.", &long)
         .table(table("Medians over senders and runs, transfers of 1 MB", &long));
     Ok(Findings { rows, report })
+}
+
+/// Transfers as long as those of the published medians.
+fn lengthen(scenario: &mut FlowScenario) {
+    for flow in &mut scenario.flows {
+        if let Workload::OnOff { on: OnPeriod::Bytes { mean }, .. } = &mut flow.workload {
+            *mean = LONG_TRANSFER;
+        }
+    }
 }
 
 /// Figure 2: 3 Mbit/s, for which no table was trained.

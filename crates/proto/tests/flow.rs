@@ -7,7 +7,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::flow::{
     Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Ecn, Fault, FlowReceiver, FlowSender, LossRecovery,
-    SenderConfig,
+    SenderConfig, TcpOptions,
 };
 
 const PACKET: Bytes = Bytes::new(1000);
@@ -21,6 +21,7 @@ fn config() -> SenderConfig {
         paced: false,
         ecn: false,
         recovery: LossRecovery::Rack,
+        tcp: TcpOptions::default(),
     }
 }
 

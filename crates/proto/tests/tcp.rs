@@ -1,4 +1,4 @@
-//! TCP's recovery without RACK, segment by segment: RFC 6675, RFC 6298, RFC 5681.
+//! TCP's recovery without RACK, segment by segment: RFC 6675, RFC 6582, RFC 6298, RFC 5681.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,9 @@ use anabranch_control::flow::{Bounds, Feedback, FlowController, Limits, LossCaus
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use anabranch_proto::flow::{AckForm, AckPolicy, Data, FlowReceiver, FlowSender, LossRecovery, SenderConfig};
+use anabranch_proto::flow::{
+    AckForm, AckPolicy, Data, FlowReceiver, FlowSender, LossRecovery, SenderConfig, TcpOptions,
+};
 
 const PACKET: Bytes = Bytes::new(1000);
 const RTT: Duration = Duration::from_millis(100);
@@ -42,14 +44,24 @@ struct Pair {
 
 impl Pair {
     fn new(controller: Box<dyn FlowController>) -> Pair {
+        Pair::under(LossRecovery::Rfc6675, AckForm::Sack, TcpOptions::default(), controller)
+    }
+
+    /// Under NewReno without selective ACKs, whatever the receiver would tell.
+    fn without_sack(form: AckForm, controller: Box<dyn FlowController>) -> Pair {
+        Pair::under(LossRecovery::Rfc6582, form, TcpOptions::default(), controller)
+    }
+
+    fn under(recovery: LossRecovery, form: AckForm, tcp: TcpOptions, controller: Box<dyn FlowController>) -> Pair {
         let config = SenderConfig {
             packet: PACKET,
             max_ack_delay: Duration::from_millis(25),
             paced: false,
             ecn: false,
-            recovery: LossRecovery::Rfc6675,
+            recovery,
+            tcp,
         };
-        let policy = AckPolicy { every: 1, max_delay: Duration::ZERO, form: AckForm::Sack, filled_gap: false };
+        let policy = AckPolicy { every: 1, max_delay: Duration::ZERO, form, filled_gap: false };
         Pair {
             sender: FlowSender::new(config, controller, 1, Rng::stream(1, "controller")),
             receiver: FlowReceiver::new(policy),
@@ -254,4 +266,201 @@ fn in_a_recovery_the_window_rests_until_the_ack_that_ends_it() {
     // after the recovery: W += packet * acked / W (RFC 5681, eq. 3).
     pair.deliver(&repair, &[]);
     assert_eq!(pair.sender.limits().window, Bytes::new(5500 + 1000 * 1000 / 5500));
+}
+
+fn told_without_sack() -> (Pair, Told) {
+    let told = Told::default();
+    let mut pair = Pair::without_sack(AckForm::Cumulative, Box::new(told.clone()));
+    pair.sender.write(ME, u64::MAX, false);
+    (pair, told)
+}
+
+#[test]
+fn without_selective_acks_n_losses_of_a_window_take_n_round_trips_and_a_retransmission_each() {
+    for losses in 1..=4 {
+        let lost: Vec<u64> = (1..=losses).collect();
+        let (mut pair, told) = told_without_sack();
+        let flight = pair.send();
+        let mut left = pair.deliver(&flight, &lost);
+        for number in &lost {
+            let again: Vec<u64> = Pair::numbers(&left).into_iter().filter(|number| lost.contains(number)).collect();
+            assert_eq!(again, [*number], "of {losses} losses");
+            assert!(pair.sender.in_flight() <= PACKET * 8, "of {losses} losses");
+            left = pair.deliver(&left, &[]);
+        }
+        assert!(Pair::numbers(&left).iter().all(|number| *number >= 8), "{losses} losses take more");
+        let ends = told.count(TcpRecovery::Ended) + told.count(TcpRecovery::Jumped { ended: true });
+        assert_eq!((told.count(TcpRecovery::FastRetransmit), ends), (1, 1));
+        assert_eq!((pair.sender.packets_lost(), pair.sender.in_flight()), (losses, PACKET * 8));
+    }
+}
+
+#[test]
+fn each_duplicate_ack_lets_a_segment_leave_in_a_recovery_and_two_before_it() {
+    let (mut pair, _) = told_without_sack();
+    let flight = pair.send();
+    let left = pair.deliver(&flight, &[1]);
+    // 8 follows the ACK of 0; 9 and 10 the first two duplicates (RFC 3042); 1 is sent again upon the third, in place of
+    // the one that was lost, and the others follow one by one.
+    assert_eq!(Pair::numbers(&left), [8, 9, 10, 1, 11, 12, 13, 14]);
+}
+
+#[test]
+fn only_the_first_partial_ack_of_a_recovery_sets_the_timer_anew() {
+    let (mut pair, _) = told_without_sack();
+    let flight = pair.send();
+    let mut left = pair.deliver(&flight, &[1, 2, 3]);
+    let begun = pair.now;
+    assert_eq!(pair.sender.timer(), Some(begun + Duration::SECOND));
+    for partial in 1..=2 {
+        left = pair.deliver(&left, &[]);
+        assert_eq!(pair.sender.timer(), Some(begun + RTT + Duration::SECOND), "partial ACK {partial}");
+    }
+    pair.deliver(&left, &[]);
+    assert_eq!(pair.sender.timer(), Some(pair.now + Duration::SECOND), "the recovery is over");
+}
+
+#[test]
+fn an_ack_that_jumps_over_what_arrived_behind_a_gap_lets_a_window_grow_by_a_packet() {
+    for name in ["reno", "cubic", "bic", "westwood", "compound", "vegas"] {
+        let build = find(name).unwrap_or_else(|error| panic!("{error}")).build;
+        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let mut pair = Pair::without_sack(AckForm::Cumulative, controller);
+        pair.sender.write(ME, u64::MAX, false);
+        let sent = pair.send();
+        let sent = pair.deliver(&sent, &[]);
+        // All but the first arrive, too late for their answers: the timer expires before.
+        let before = pair.now;
+        pair.now = pair.sender.timer().unwrap();
+        pair.sender.on_timer(pair.now);
+        let again = pair.send();
+        assert_eq!((again.len(), again[0].number), (1, sent[0].number), "{name}");
+        let window = pair.sender.limits().window;
+        for data in &sent[1..] {
+            pair.receiver.on_data(before + RTT, data, false);
+        }
+        pair.deliver(&again, &[]);
+        let grown = pair.sender.limits().window;
+        // Vegas grows every other round trip.
+        assert!((grown > window || name == "vegas") && grown <= window + PACKET, "{name}: {window:?}, then {grown:?}");
+    }
+}
+
+#[test]
+fn duplicate_acks_of_what_a_timeout_sent_again_begin_no_recovery() {
+    let (mut pair, told) = told_without_sack();
+    let flight = pair.send();
+    pair.now = pair.sender.timer().unwrap();
+    pair.sender.on_timer(pair.now);
+    let copies = pair.send();
+    assert_eq!(Pair::numbers(&copies), Pair::numbers(&flight), "go-back-N");
+    // Both arrive: the timeout was spurious. Each copy is answered by a duplicate ACK.
+    let behind = pair.deliver(&flight, &[]);
+    pair.deliver(&copies, &[]);
+    pair.deliver(&behind, &[]);
+    assert_eq!(told.count(TcpRecovery::FastRetransmit), 0);
+    assert_eq!(pair.sender.packets_lost(), 8);
+}
+
+/// What leaves and when of 200 packets, of which a fifth is lost at random.
+fn everything_sent(form: AckForm, seed: u64) -> Vec<(Time, u64)> {
+    let build = find("reno").unwrap().build;
+    let mut pair = Pair::without_sack(form, build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+    let mut luck = Rng::stream(seed, "losses");
+    pair.sender.write(ME, 200 * PACKET.get(), true);
+    let mut left = pair.send();
+    let mut all = Vec::new();
+    for _ in 0..2000 {
+        if pair.sender.is_done() {
+            assert_eq!(pair.sender.in_flight(), Bytes::ZERO, "seed {seed}");
+            assert!(pair.receiver.is_complete(), "seed {seed}");
+            return all;
+        }
+        if left.is_empty() {
+            pair.now = pair.now.max(pair.sender.timer().expect("something is outstanding"));
+            pair.sender.on_timer(pair.now);
+            left = pair.send();
+        }
+        all.extend(left.iter().map(|data| (pair.now, data.number)));
+        let arrived: Vec<Data> = left.into_iter().filter(|_| luck.uniform() > 0.2).collect();
+        left = pair.deliver(&arrived, &[]);
+    }
+    panic!("seed {seed}: it does not finish: {:?}", pair.sender.metrics(ME));
+}
+
+#[test]
+fn what_selective_acks_tell_is_not_heard_and_all_arrives() {
+    for seed in 0..100 {
+        let heard = everything_sent(AckForm::Cumulative, seed);
+        assert!(heard.len() > 200, "nothing was lost");
+        assert_eq!(heard, everything_sent(AckForm::Sack, seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_least_timeout_is_what_it_is_set_to() {
+    let tcp = TcpOptions { least_timeout: Duration::from_millis(200), ..TcpOptions::default() };
+    for recovery in [LossRecovery::Rfc6675, LossRecovery::Rfc6582] {
+        let mut pair = Pair::under(recovery, recovery.ack_form(), tcp, Box::new(Told::default()));
+        pair.sender.write(ME, u64::MAX, false);
+        let mut left = pair.send();
+        assert_eq!(pair.sender.timer(), Some(pair.now + Duration::SECOND), "before a sample (RFC 6298, 2.1)");
+        for _ in 0..20 {
+            left = pair.deliver(&left, &[]);
+        }
+        // Round trips that do not vary.
+        assert_eq!(pair.sender.timer(), Some(pair.now + Duration::from_millis(200)));
+    }
+}
+
+#[test]
+fn after_an_idle_time_of_a_timeout_a_window_is_the_first_one_again_below_the_same_threshold() {
+    for name in ["reno", "cubic", "bic", "westwood", "compound", "vegas"] {
+        for (recovery, restarts) in [
+            (LossRecovery::Rfc6675, true),
+            (LossRecovery::Rfc6582, true),
+            (LossRecovery::Rfc6675, false),
+            (LossRecovery::Rfc6582, false),
+        ] {
+            let tcp = TcpOptions { restart_after_idle: restarts, ..TcpOptions::default() };
+            let build = find(name).unwrap_or_else(|error| panic!("{error}")).build;
+            let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+            let mut pair = Pair::under(recovery, recovery.ack_form(), tcp, controller);
+            pair.sender.write(ME, 100 * PACKET.get(), false);
+            let mut left = pair.send();
+            left = pair.deliver(&left, &[]);
+            // A loss lowers the threshold.
+            let lost = left[0].number;
+            left = pair.deliver(&left, &[lost]);
+            while !left.is_empty() {
+                left = pair.deliver(&left, &[]);
+            }
+            assert!(pair.sender.is_done(), "{name}");
+            let state = |sender: &FlowSender| {
+                let mut threshold = None;
+                sender.trace(&mut |name, value| {
+                    if name == "slow_start_threshold" {
+                        threshold = Some(value)
+                    }
+                });
+                (sender.limits().window, threshold)
+            };
+            let before = state(&pair.sender);
+            assert!(before.0 > PACKET * 10 && before.1.is_none_or(f64::is_finite), "{name}: {before:?}");
+            assert!(before.1.is_some() || !["reno", "cubic"].contains(&name), "{name}: its threshold is traced");
+            if restarts {
+                assert_eq!(pair.sender.timer(), Some(pair.now + Duration::SECOND), "{name}");
+                pair.now += Duration::SECOND;
+                pair.sender.on_timer(pair.now);
+                assert_eq!(state(&pair.sender), (PACKET * 10, before.1), "{name}");
+                // Of a segment that leaves then, the timer begins anew.
+                pair.now += RTT;
+                pair.sender.write(ME, PACKET.get(), false);
+                pair.send();
+                assert_eq!(pair.sender.timer(), Some(pair.now + Duration::SECOND), "{name}");
+            } else {
+                assert_eq!((pair.sender.timer(), state(&pair.sender)), (None, before), "{name}");
+            }
+        }
+    }
 }

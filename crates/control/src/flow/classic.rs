@@ -1,6 +1,7 @@
 //! Classic, window-based congestion control: slow start up to a threshold, then congestion
 //! avoidance; one reduction for each round trip with a loss or a mark; the least window after
-//! persistent congestion (RFC 5681; RFC 9002, 7). What a window gains in congestion avoidance
+//! persistent congestion, the first one again after an idle time where the sender restarts then
+//! (RFC 5681; RFC 9002, 7). What a window gains in congestion avoidance
 //! and what a reduction leaves of it is a rule of its own: Reno's, Cubic's, BIC's, Westwood+'s,
 //! Compound's, Vegas's.
 //!
@@ -14,7 +15,7 @@ use super::counting::Counting;
 use super::recovery::{MINIMUM_WINDOW, Recovery, restart_window};
 use super::setup::Setup;
 use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::{Feedback, FlowController, Limits, TcpRecovery};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::{Octets, Packets, WindowUnit};
@@ -144,6 +145,8 @@ pub trait WindowRule: Clone + Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct Classic<R: WindowRule> {
     window: Window<R::Unit>,
+    /// The first one.
+    initial: R::Unit,
     recovery: Recovery,
     counting: Counting,
     rule: R,
@@ -153,14 +156,20 @@ impl<R: WindowRule> Classic<R> {
     /// With the window of `setup`, whose growth counts what `counting` says; `hystart`: slow
     /// start watches round trips (RFC 9406).
     pub fn new(setup: &Setup, counting: Counting, hystart: bool, rule: R) -> Classic<R> {
-        Classic { window: Window::new(setup, hystart), recovery: Recovery::default(), counting, rule }
+        let window = Window::new(setup, hystart);
+        Classic { initial: window.size, window, recovery: Recovery::default(), counting, rule }
     }
 }
 
 impl<R: WindowRule> FlowController for Classic<R> {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        let Classic { window, recovery, counting, rule } = self;
+        let Classic { window, initial, recovery, counting, rule } = self;
+        if feedback.tcp == Some(TcpRecovery::Idle) {
+            // RW = min(IW, W) (RFC 5681, 4.1).
+            window.size = window.size.min(*initial);
+            return;
+        }
         rule.observe(now, feedback);
         if recovery.enter(now, feedback) {
             rule.reduce(window, feedback);
@@ -206,7 +215,8 @@ pub mod testing {
 
     /// A controller in congestion avoidance with a window of `size`.
     pub fn avoiding<R: WindowRule>(size: f64, counting: Counting, rule: R) -> Classic<R> {
-        Classic { window: window::<R>(size), recovery: Recovery::default(), counting, rule }
+        let window = window::<R>(size);
+        Classic { initial: window.size, window, recovery: Recovery::default(), counting, rule }
     }
 
     impl<R: WindowRule> Classic<R> {

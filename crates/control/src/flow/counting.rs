@@ -26,15 +26,19 @@ impl Counting {
     /// and when it no longer does ([`TcpRecovery::Ended`]).
     #[inline]
     pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: Octets) -> Octets {
+        let is_covered = || feedback.acked.last().is_none_or(|newest| recovery.covers(newest));
         let rests = match feedback.tcp {
-            None | Some(TcpRecovery::Open) => feedback.acked.last().is_none_or(|newest| recovery.covers(newest)),
-            Some(TcpRecovery::Ended) => feedback.acked.is_empty(),
-            Some(TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. }) => true,
+            None | Some(TcpRecovery::Open | TcpRecovery::Jumped { ended: false }) => is_covered(),
+            Some(TcpRecovery::Ended | TcpRecovery::Jumped { ended: true }) => feedback.acked.is_empty(),
+            Some(
+                TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. } | TcpRecovery::Idle,
+            ) => true,
         };
         if rests || feedback.app_limited {
             return Octets::ZERO;
         }
         match self {
+            Counting::Bytes if matches!(feedback.tcp, Some(TcpRecovery::Jumped { .. })) => packet,
             Counting::Bytes => feedback.acked_bytes.into(),
             Counting::Acks => packet,
         }

@@ -34,6 +34,13 @@ pub enum TcpRecovery {
     /// window grows by it as by every ACK of new data (RFC 5681, 3.1), though all that it newly
     /// acknowledges may have left when the recovery began.
     Ended,
+    /// The same as [`Open`](TcpRecovery::Open), or as [`Ended`](TcpRecovery::Ended), by one cumulative ACK of more than
+    /// two segments: most of it arrived before, behind a gap, of which nothing could tell. A window grows by no more
+    /// than a packet then (RFC 5681, eq. 2; RFC 3465, 2.3).
+    Jumped {
+        /// It ends a fast recovery.
+        ended: bool,
+    },
     /// A fast recovery begins: the window is reduced, once for all its losses.
     FastRetransmit,
     /// The retransmission timer has expired: slow start begins from one packet, up to a
@@ -44,6 +51,9 @@ pub enum TcpRecovery {
         /// It has expired for the same segment before: the threshold stays.
         repeated: bool,
     },
+    /// Nothing was in flight for a retransmission timeout, and the sender restarts then: a window that is larger than
+    /// the first one falls to it, and the threshold stays (RFC 5681, 4.1). Nothing else is told with it.
+    Idle,
 }
 
 /// A lost packet.

@@ -30,7 +30,13 @@ impl Recovery {
     pub fn enter(&mut self, now: Time, feedback: &Feedback<'_>) -> bool {
         let lost = match feedback.tcp {
             None => feedback.lost.last().is_some_and(|lost| !self.covers(&lost.sent)),
-            Some(TcpRecovery::Open | TcpRecovery::Ended | TcpRecovery::Resting) => false,
+            Some(
+                TcpRecovery::Open
+                | TcpRecovery::Ended
+                | TcpRecovery::Jumped { .. }
+                | TcpRecovery::Resting
+                | TcpRecovery::Idle,
+            ) => false,
             Some(TcpRecovery::FastRetransmit) => true,
             Some(TcpRecovery::Timeout { repeated, .. }) => !repeated,
         };

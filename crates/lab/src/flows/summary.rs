@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::flow::LossRecovery;
+use anabranch_proto::flow::{LossRecovery, TcpOptions};
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::Varying;
 use serde_json::{Map, Value, json};
@@ -47,6 +47,8 @@ pub struct FlowsSummary {
     pub loss_percent: Option<f64>,
     /// How losses were found and repaired.
     pub recovery: LossRecovery,
+    /// What TCP's recoveries leave open, where one of them ran.
+    pub tcp: Option<TcpOptions>,
     /// Packets, ACKs and cross traffic that links transmitted.
     pub packet_hops: u64,
 }
@@ -170,6 +172,7 @@ impl FlowsSummary {
             one_way: OneWay::from(&one_way),
             loss_percent: ratio(100.0 * sum(|flow| flow.packets_lost), sum(|flow| flow.packets_sent)),
             recovery: scenario.packets.recovery,
+            tcp: scenario.packets.recovery.is_tcp().then_some(scenario.packets.tcp),
             packet_hops: measured.links.iter().map(|link| link.count.packets).sum(),
             flows,
         }
@@ -254,6 +257,8 @@ impl FlowsSummary {
             "links": links.collect::<Vec<_>>(),
             "cross_traffic": cross.collect::<Vec<_>>(),
             "recovery": self.recovery.name(),
+            "least_timeout_ms": self.tcp.map(|tcp| tcp.least_timeout.as_secs_f64() * 1e3),
+            "restart_after_idle": self.tcp.map(|tcp| tcp.restart_after_idle),
             "packet_hops": self.packet_hops,
             "warnings": self.warnings,
             "notes": self.notes,
@@ -327,11 +332,15 @@ impl FlowsSummary {
             lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
             lines.push(("Jain's index", number(self.jain_index, 4)));
         }
-        let recovery = match self.recovery {
-            LossRecovery::Rack => "rack (RFC 9002 and 8985)",
-            LossRecovery::Rfc6675 => "rfc6675 (SACK, a timer of a second at least)",
+        let recovery = match (self.tcp, self.recovery) {
+            (Some(TcpOptions { least_timeout, restart_after_idle }), recovery) => {
+                let sack = if recovery == LossRecovery::Rfc6582 { "no SACK" } else { "SACK" };
+                let restarts = if restart_after_idle { ", the first window again after idle times" } else { "" };
+                format!("{} ({sack}, a timer of {least_timeout} at least{restarts})", recovery.name())
+            }
+            (None, recovery) => format!("{} (RFC 9002 and 8985)", recovery.name()),
         };
-        lines.push(("loss recovery", recovery.to_owned()));
+        lines.push(("loss recovery", recovery));
         for (i, reading) in self.readings().into_iter().enumerate() {
             lines.push((if i == 0 { "window rules" } else { "" }, reading));
         }
@@ -582,7 +591,7 @@ controller = "fixed"
 
     #[test]
     fn the_recovery_that_ran_is_named_wherever_it_is_told() {
-        for name in ["rack", "rfc6675"] {
+        for (name, _) in LossRecovery::ALL {
             let text = format!("{TEXT}[packets]\nrecovery = \"{name}\"\n");
             let scenario = parse_flows(&text, "f.toml", &[]).unwrap();
             let summary = FlowsSummary::of(&scenario, &measured(&scenario));

@@ -10,7 +10,7 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_lab::world::{AsTheyAre, World};
 use anabranch_proto::flow::{
     AckPolicy, FlowEvent, FlowMessage, FlowReceiver, FlowSender, Heard, LossRecovery, ReceivingEnd, SenderConfig,
-    SendingEnd, WireSizes,
+    SendingEnd, TcpOptions, WireSizes,
 };
 use anabranch_proto::machine::{Arrival, Machine, Out};
 use anabranch_sim::fabric::NodeId;
@@ -183,6 +183,7 @@ fn config() -> SenderConfig {
         paced: false,
         ecn: false,
         recovery: LossRecovery::Rack,
+        tcp: TcpOptions::default(),
     }
 }
 
@@ -194,9 +195,9 @@ proptest! {
 
     #[test]
     fn every_byte_arrives_whatever_the_path_loses_and_reorders(
-        is_tcp: bool, seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
+        recovery in 0..LossRecovery::ALL.len(), seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
     ) {
-        let recovery = if is_tcp { LossRecovery::Rfc6675 } else { LossRecovery::Rack };
+        let recovery = LossRecovery::ALL[recovery].1;
         let path = Path { loss, seed, ..Path::whole() }.longer_by(Duration::from_millis(jitter_ms));
         let config = SenderConfig { recovery, ..config() };
         let mut flow = Flow::new(config, window, 1, &path, |sender| sender.write(ME, bytes, true));

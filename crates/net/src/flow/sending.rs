@@ -407,7 +407,7 @@ mod tests {
 
     use anabranch_control::flow::registry::{Setup, find};
     use anabranch_control::rng::Rng;
-    use anabranch_proto::flow::{LossRecovery, SenderConfig};
+    use anabranch_proto::flow::{LossRecovery, SenderConfig, TcpOptions};
 
     use crate::pool::NoWork;
     use crate::runtime::Runtime;
@@ -424,6 +424,7 @@ mod tests {
             paced: true,
             ecn: false,
             recovery: LossRecovery::Rack,
+            tcp: TcpOptions::default(),
         };
         let build = find(controller).unwrap().build;
         let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();

@@ -15,7 +15,7 @@ use anabranch_net::flow::{
     SenderEvent, Senders,
 };
 use anabranch_proto::flow::wire::{self, AckBytes, Handshake, Label};
-use anabranch_proto::flow::{Ack, AckRanges, Data, Fault, FlowSender, LossRecovery, SenderConfig};
+use anabranch_proto::flow::{Ack, AckRanges, Data, Fault, FlowSender, LossRecovery, SenderConfig, TcpOptions};
 
 const ME: PeerId = PeerId(0);
 const PACKET: Bytes = Bytes::new(1448);
@@ -31,6 +31,7 @@ fn configured(controller: Box<dyn FlowController>, ecn: bool) -> FlowSender {
         paced: false,
         ecn,
         recovery: LossRecovery::Rack,
+        tcp: TcpOptions::default(),
     };
     FlowSender::new(config, controller, 1, Rng::stream(1, "controller"))
 }
@@ -376,6 +377,7 @@ fn one_flow_serves_several_receivers() {
         paced: false,
         ecn: false,
         recovery: LossRecovery::Rack,
+        tcp: TcpOptions::default(),
     };
     let controller =
         (find("block-window").unwrap().build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
@@ -511,6 +513,7 @@ fn what_can_not_be_opened_says_why() {
         paced: false,
         ecn: false,
         recovery: LossRecovery::Rack,
+        tcp: TcpOptions::default(),
     };
     let sender = FlowSender::new(long, Box::new(Closed), 1, Rng::stream(1, "controller"));
     let packet = Bytes::new(65_500);

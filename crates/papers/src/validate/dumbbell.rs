@@ -6,9 +6,9 @@
 //! Cubic is ours by default, RFC 9438's: ns-3-dev has RFC 8312's Reno-friendly region, and
 //! ns-3.37 none at all (docs/flow/cubic.md shows which reading explains which version).
 //!
-//! Each runs under both recoveries. Under `rfc6675`, TCP as these programs have it, goodput is
+//! Each runs under the recoveries that these programs have. Under `rfc6675`, TCP as most of them have it, goodput is
 //! compared, at every loss, with no parameter set: the word brings ns-3's reading of the window's rule
-//! with it. ns-2's differs in one thing, which is set. Under our default recovery everything is
+//! with it. ns-2's differs in one thing, which is set; its NewReno has no selective ACKs (`rfc6582`). Under our default recovery everything is
 //! compared, as long as a window's rule and not the repair of its losses decides.
 
 use std::path::{Path, PathBuf};
@@ -52,19 +52,24 @@ struct Setting {
     header: u64,
     /// Seconds from which on goodput counts.
     from_s: u64,
+    /// Of TCP's retransmission timer.
+    least_timeout: Duration,
 }
 
-const NS_3: Setting = Setting { header: 54, from_s: START_UP };
+const NS_3: Setting = Setting { header: 54, from_s: START_UP, least_timeout: Duration::SECOND };
 
 /// Without timestamps, and counting from the beginning.
-const NS_2: Setting = Setting { header: 40, from_s: 0 };
+const NS_2: Setting = Setting { header: 40, from_s: 0, least_timeout: Duration::SECOND };
+
+/// The same with its own timer.
+const NS_2_TIMER: Setting = Setting { least_timeout: Duration::from_millis(200), ..NS_2 };
 
 const NS_3_READING: &str = "counting = \"acks\"\nhalving = \"in-flight\"";
 
 /// Programs without RACK.
 const CLASSIC_NS_3: &[&str] = &["ns-3-dev", "ns-3.37", "ns-3.44"];
 
-const READINGS: [Reading; 6] = [
+const READINGS: [Reading; 7] = [
     Reading {
         theirs: "NewReno",
         ours: "reno",
@@ -105,6 +110,15 @@ const READINGS: [Reading; 6] = [
         programs: &["ns-2.35"],
         recovery: LossRecovery::Rfc6675,
         setting: NS_2,
+    },
+    // Without selective ACKs.
+    Reading {
+        theirs: "Newreno",
+        ours: "reno",
+        parameters: "halving = \"window\"",
+        programs: &["ns-2.35"],
+        recovery: LossRecovery::Rfc6582,
+        setting: NS_2_TIMER,
     },
     Reading {
         theirs: "Linux cubic",
@@ -223,6 +237,7 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
                 }
                 .scenario();
                 scenario.packets.recovery = reading.recovery;
+                scenario.packets.tcp.least_timeout = reading.setting.least_timeout;
                 scenario.packets.header = Bytes::new(reading.setting.header);
                 scenario.goodput_from = Time::ZERO + Duration::SECOND * reading.setting.from_s;
                 scenario
@@ -251,7 +266,7 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
 /// have, under losses. That was seen when these cases were first compared, and is told, not judged.
 fn is_open(reading: &Reading, line: &Line) -> bool {
     let is_larger = line.flows == 1 || line.bottleneck_mbit_s > 5;
-    reading.ours == "cubic" && reading.recovery == LossRecovery::Rfc6675 && is_larger && line.loss > 0.001
+    reading.ours == "cubic" && reading.recovery.is_tcp() && is_larger && line.loss > 0.001
 }
 
 fn of_case(reading: &Reading, line: &Line, ours: &Case, lines: &[Line]) -> Vec<Check> {
@@ -267,7 +282,7 @@ fn of_case(reading: &Reading, line: &Line, ours: &Case, lines: &[Line]) -> Vec<C
     };
     // What is not the word's own reading.
     let set = match reading.recovery {
-        LossRecovery::Rfc6675 if !reading.parameters.is_empty() => format!(" ({})", reading.parameters),
+        recovery if recovery.is_tcp() && !reading.parameters.is_empty() => format!(" ({})", reading.parameters),
         _ => String::new(),
     };
     let check = |quantity: &str, unit, ours, reference| Check {
@@ -282,7 +297,7 @@ fn of_case(reading: &Reading, line: &Line, ours: &Case, lines: &[Line]) -> Vec<C
         bound: String::new(),
     };
     let goodput = check("goodput", "Mbit/s", ours.goodput_mbit_s, line.goodput_sum_mbit_s);
-    if reading.recovery == LossRecovery::Rfc6675 {
+    if reading.recovery.is_tcp() {
         return vec![goodput.within(CLASSIC)];
     }
     if line.loss > 0.0 {

@@ -124,7 +124,17 @@ pub fn run(
     contenders: &[Contender],
     change: impl Fn(&mut FlowScenario),
 ) -> Result<Vec<Cloud>, ExperimentError> {
-    let runs = lab.choose(&[10], &[2])[0];
+    run_often(lab, 10, contenders, change)
+}
+
+/// The same with `runs` seeds.
+pub fn run_often(
+    lab: &FlowLab,
+    runs: u64,
+    contenders: &[Contender],
+    change: impl Fn(&mut FlowScenario),
+) -> Result<Vec<Cloud>, ExperimentError> {
+    let runs = lab.choose(&[runs], &[2])[0];
     let mut scenarios = Vec::new();
     for contender in contenders {
         for i in 0..runs {

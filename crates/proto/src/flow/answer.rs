@@ -53,6 +53,8 @@ pub struct Answer {
     pub acked_bytes: Bytes,
     /// Data that is no longer in flight.
     pub pipe_bytes: Bytes,
+    /// Data that is in flight after all: a duplicate ACK had stood for its arrival.
+    pub restored_bytes: Bytes,
     pub newly_marked: u64,
     /// Packets that had been declared lost.
     pub spurious_losses: u64,

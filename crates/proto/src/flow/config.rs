@@ -18,6 +18,25 @@ pub struct SenderConfig {
     pub ecn: bool,
     /// How losses are found and repaired.
     pub recovery: LossRecovery,
+    /// What TCP's recoveries leave open; of no other.
+    pub tcp: TcpOptions,
+}
+
+/// What TCP's recoveries leave open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// The least retransmission timeout: a second (RFC 6298, 2.4). Linux, ns-2 and others take less.
+    pub least_timeout: Duration,
+    /// Whether the window falls to the first one where nothing was in flight for a retransmission timeout (RFC 5681,
+    /// 4.1). The threshold of slow start stays.
+    pub restart_after_idle: bool,
+}
+
+impl Default for TcpOptions {
+    /// As RFC 6298 has it, and without restarts, as classic simulators measure bulk transfers.
+    fn default() -> TcpOptions {
+        TcpOptions { least_timeout: Duration::SECOND, restart_after_idle: false }
+    }
 }
 
 /// How losses are found and repaired.
@@ -32,18 +51,28 @@ pub enum LossRecovery {
     /// retransmission timer of a second at least (RFC 6298). Receivers must answer in the
     /// form [`Sack`](super::AckForm::Sack).
     Rfc6675,
+    /// As TCP does without selective ACKs: NewReno (RFC 6582), one retransmission a round trip, with the same timer.
+    /// Receivers must answer in the form [`Cumulative`](super::AckForm::Cumulative).
+    Rfc6582,
 }
 
 impl LossRecovery {
     /// All, by the names that scenarios give them.
-    pub const ALL: [(&'static str, LossRecovery); 2] =
-        [("rack", LossRecovery::Rack), ("rfc6675", LossRecovery::Rfc6675)];
+    pub const ALL: [(&'static str, LossRecovery); 3] =
+        [("rack", LossRecovery::Rack), ("rfc6675", LossRecovery::Rfc6675), ("rfc6582", LossRecovery::Rfc6582)];
+
+    /// Whether it is TCP's, which numbers data and not packets, with a retransmission timer.
+    #[inline]
+    pub fn is_tcp(self) -> bool {
+        self != LossRecovery::Rack
+    }
 
     /// Its name in a scenario.
     pub fn name(self) -> &'static str {
         match self {
             LossRecovery::Rack => "rack",
             LossRecovery::Rfc6675 => "rfc6675",
+            LossRecovery::Rfc6582 => "rfc6582",
         }
     }
 
@@ -52,6 +81,7 @@ impl LossRecovery {
         match self {
             LossRecovery::Rack => AckForm::Ranges,
             LossRecovery::Rfc6675 => AckForm::Sack,
+            LossRecovery::Rfc6582 => AckForm::Cumulative,
         }
     }
 }

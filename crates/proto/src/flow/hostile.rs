@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use proptest::prelude::*;
 
-use super::{Ack, AckRanges, FlowSender, LossRecovery, SenderConfig};
+use super::{Ack, AckRanges, FlowSender, LossRecovery, SenderConfig, TcpOptions};
 
 const PACKET: u64 = 1000;
 const ME: PeerId = PeerId(0);
@@ -71,14 +71,15 @@ enum Clock {
 fn sender(entry: &Entry, (paced, recovery): (bool, LossRecovery), seed: u64) -> FlowSender {
     let packet = Bytes::new(PACKET);
     let controller = (entry.build)(&Setup::new(packet, Time::ZERO), &entry.example()).expect("its table is complete");
-    let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true, recovery };
+    let tcp = TcpOptions { least_timeout: Duration::from_millis(200), restart_after_idle: seed.is_multiple_of(2) };
+    let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true, recovery, tcp };
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))
 }
 
 fn tell(entry: &Entry, how: (bool, LossRecovery), calls: &[(Clock, Call)], seed: u64) -> Result<(), TestCaseError> {
     let name = entry.name;
     let mut sender = sender(entry, how, seed);
-    let (mut now, mut sent) = (Time::ZERO, Bytes::ZERO);
+    let (mut now, mut sent, mut highest) = (Time::ZERO, Bytes::ZERO, 0);
     sender.write(ME, 20 * PACKET, false);
     for (clock, call) in calls {
         now = match *clock {
@@ -92,6 +93,7 @@ fn tell(entry: &Entry, how: (bool, LossRecovery), calls: &[(Clock, Call)], seed:
             Call::Poll(packets) => {
                 for transmit in (0..*packets).map_while(|_| sender.poll(now)) {
                     sent += Bytes::new(u64::from(transmit.data.length));
+                    highest = transmit.data.number.max(highest);
                 }
             }
             Call::Ack(from, ack) => {
@@ -116,15 +118,17 @@ fn tell(entry: &Entry, how: (bool, LossRecovery), calls: &[(Clock, Call)], seed:
         });
         prop_assert_eq!(wrong, None, "{}: a trace without a number", name);
     }
-    finish(name, &mut sender, now)
+    finish(name, &mut sender, now, (how.1 == LossRecovery::Rfc6582).then_some(highest))
 }
 
-/// An honest receiver at last: all that is left is delivered.
-fn finish(name: &str, sender: &mut FlowSender, mut now: Time) -> Result<(), TestCaseError> {
+/// An honest receiver at last: all that is left is delivered. Where its ACKs are cumulative, all up to `highest` was
+/// before.
+fn finish(name: &str, sender: &mut FlowSender, mut now: Time, highest: Option<u64>) -> Result<(), TestCaseError> {
     sender.write(ME, 3 * PACKET, true);
     // A timer may name each period of a controller while a loss is a day away.
     let rtt = Duration::from_millis(50);
     let mut wait = rtt;
+    let mut cumulative = highest;
     for _ in 0..3000 {
         if sender.is_done() {
             return Ok(());
@@ -141,7 +145,9 @@ fn finish(name: &str, sender: &mut FlowSender, mut now: Time) -> Result<(), Test
         }
         now += wait;
         for number in sent {
-            let ack = Ack { ranges: AckRanges::new([(number, number)]), delay: Duration::ZERO, ce_count: 0 };
+            cumulative = cumulative.map(|highest| highest.max(number));
+            let range = cumulative.map_or((number, number), |highest| (0, highest));
+            let ack = Ack { ranges: AckRanges::new([range]), delay: Duration::ZERO, ce_count: 0 };
             prop_assert_eq!(sender.on_ack(now, ME, &ack), Ok(()));
         }
     }
@@ -157,7 +163,7 @@ proptest! {
         paced: bool, calls in prop::collection::vec(call(), 1..60), seed: u64,
     ) {
         for entry in CONTROLLERS {
-            for recovery in [LossRecovery::Rack, LossRecovery::Rfc6675] {
+            for (_, recovery) in LossRecovery::ALL {
                 tell(entry, (paced, recovery), &calls, seed)?;
             }
         }

@@ -2,8 +2,8 @@
 //! and what the receivers answer.
 //!
 //! Every transmission has a packet number of its own, whatever data it carries, so that an
-//! ACK is never ambiguous (RFC 9000, 12.3); under [`LossRecovery::Rfc6675`] data keeps its
-//! number instead, as in TCP. Receivers answer with ranges of numbers; the
+//! ACK is never ambiguous (RFC 9000, 12.3); under a recovery of TCP's
+//! ([`LossRecovery::is_tcp`]) data keeps its number instead. Receivers answer with ranges of numbers; the
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
@@ -32,7 +32,7 @@ use anabranch_control::time::Duration;
 
 pub use acknowledger::AckPolicy;
 pub use answer::AckError;
-pub use config::{LossRecovery, SenderConfig};
+pub use config::{LossRecovery, SenderConfig, TcpOptions};
 pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 pub use ranges::{AckForm, AckRanges, Assembly};
 pub use receiver::{FlowReceiver, Received};

@@ -9,6 +9,8 @@ pub enum AckForm {
     /// A cumulative acknowledgment and three SACK blocks, those that changed last (RFC 2018, 4;
     /// beside timestamps there is room for three).
     Sack,
+    /// A cumulative acknowledgment alone, which says nothing before the first number has arrived.
+    Cumulative,
 }
 
 /// Ranges that one ACK carries at most; TCP's option space holds three or four (RFC 2018).
@@ -183,7 +185,7 @@ impl ReceivedNumbers {
     fn room(&self) -> usize {
         match self.form {
             AckForm::Ranges => MAX_RECEIVED_RANGES,
-            AckForm::Sack => MAX_PIECES + 1,
+            AckForm::Sack | AckForm::Cumulative => MAX_PIECES + 1,
         }
     }
 
@@ -261,8 +263,14 @@ impl ReceivedNumbers {
     /// The same, from all ranges.
     fn ack_anew(&mut self) -> AckRanges {
         let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
-        if self.ranges.len() > 1 && self.form == AckForm::Sack {
-            return self.next_sack();
+        if self.form != AckForm::Ranges {
+            let first = self.ranges.first().filter(|(low, _)| *low == 0);
+            if self.form == AckForm::Cumulative && (self.ranges.len() > 1 || first.is_none()) {
+                return AckRanges::new(first.copied());
+            }
+            if self.ranges.len() > 1 {
+                return self.next_sack();
+            }
         }
         if self.newest >= highest {
             let ranges = AckRanges::new(self.ranges[highest..].iter().rev().copied());
@@ -473,6 +481,20 @@ mod tests {
         assert_eq!(ranges(&[(8, 9), (5, 7)]), [(8, 9)], "there is no gap between");
         assert_eq!(ranges(&[(8, 9), (8, u64::MAX)]), [(8, 9)]);
         assert_eq!(ranges(&[(9, 8)]), []);
+    }
+
+    #[test]
+    fn a_cumulative_ack_tells_the_beginning_alone() {
+        let mut numbers = ReceivedNumbers::new(AckForm::Cumulative);
+        let told = |numbers: &mut ReceivedNumbers| numbers.next_ack().iter().collect::<Vec<_>>();
+        numbers.insert(2);
+        assert_eq!(told(&mut numbers), [], "nothing from the first number on");
+        for (number, end) in [(0, 0), (3, 0), (5, 0), (1, 3), (6, 3), (4, 6), (7, 7), (8, 8)] {
+            assert!(numbers.insert(number));
+            assert_eq!(told(&mut numbers), [(0, end)], "after {number}");
+        }
+        assert!(!numbers.insert(3));
+        assert_eq!(told(&mut numbers), [(0, 8)]);
     }
 
     #[test]

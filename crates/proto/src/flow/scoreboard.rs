@@ -1,5 +1,6 @@
 //! Loss recovery of TCP without RACK, as classic simulators run it: a SACK scoreboard
-//! (RFC 6675) and a retransmission timer (RFC 6298), for one receiver.
+//! (RFC 6675), or NewReno where there are no selective ACKs (RFC 6582), and a retransmission timer
+//! (RFC 6298), for one receiver.
 //!
 //! A segment keeps its number when it is sent again, as TCP's sequence numbers do, so that an
 //! ACK does not tell a retransmission from the original. What follows from that is here too:
@@ -21,6 +22,22 @@
 //!
 //! SACKed data stay so across a timeout: our receivers keep what they have (RFC 6675, 5.1,
 //! leaves it to the sender). Whole segments stand for the RFC's octets.
+//!
+//! Without selective ACKs a duplicate ACK tells that a segment has arrived, but not which:
+//!
+//! ```text
+//! open       the third duplicate ACK begins a recovery, unless what is acknowledged was sent before
+//!            the last one began or the timer expired (RFC 6582, 3.2, step 2; the careful variant)
+//! recovery   each duplicate ACK, the first three included, lets a segment leave, by which RFC 6582
+//!            inflates the window; here a segment counts as arrived instead, the first behind the gap
+//!            that does not. FlightSize - duplicates < ssthresh is one inequality in both ways.
+//!            A partial ACK has the first segment that it leaves sent again: n losses take n round
+//!            trips. Only the first one sets the timer anew ("impatient", step 3 and 4), so that many
+//!            losses end in a timeout. The ACK of all ends it; what counted as arrived and is not
+//!            acknowledged is in flight again
+//! timeout    all is sent again in order, go-back-N, as far as no ACK comes first; duplicate ACKs mean
+//!            nothing, and an ACK that jumps over what had arrived is one for the window's growth
+//! ```
 
 use std::collections::VecDeque;
 
@@ -31,13 +48,16 @@ use anabranch_control::units::Bytes;
 
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
+use super::config::{LossRecovery, SenderConfig, TcpOptions};
 
 /// Duplicate ACKs, or SACKed ranges behind a segment, that make it lost (RFC 6675, 2).
 const DUP_THRESH: u64 = 3;
 
-/// The retransmission timeout before a round-trip sample, and the least ever (RFC 6298, 2.1
-/// and 2.4).
-const LEAST_TIMEOUT: Duration = Duration::SECOND;
+/// Duplicate ACKs that let a segment leave before they make one lost (RFC 3042).
+const LIMITED_TRANSMIT: u64 = DUP_THRESH - 1;
+
+/// The retransmission timeout before a round-trip sample (RFC 6298, 2.1).
+const FIRST_TIMEOUT: Duration = Duration::SECOND;
 
 /// No timeout is longer: RFC 6298 (2.5) allows a bound of 60 s or more.
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(60_000);
@@ -63,6 +83,8 @@ struct Segment {
     is_retransmitted: bool,
     /// The timer has expired for it.
     has_timed_out: bool,
+    /// A duplicate ACK stands for its arrival, or for that of another one.
+    is_presumed: bool,
 }
 
 impl Segment {
@@ -96,6 +118,9 @@ enum Phase {
 pub struct Scoreboard {
     /// Data in a full segment (SMSS).
     full: u64,
+    /// Whether ACKs tell what has arrived behind a gap.
+    is_selective: bool,
+    options: TcpOptions,
     /// From the first that is not acknowledged cumulatively on.
     segments: VecDeque<Segment>,
     /// The first one's number (HighACK + 1).
@@ -121,12 +146,18 @@ pub struct Scoreboard {
     must_send: bool,
     /// The first segment is lost, whatever was SACKed behind it.
     first_is_lost: bool,
+    /// Behind it no duplicate ACK stands for a segment.
+    presumed_below: u64,
+    /// A partial ACK has set the timer anew in this recovery.
+    had_partial_ack: bool,
 }
 
 impl Scoreboard {
-    pub fn new(full: Bytes) -> Scoreboard {
+    pub fn new(config: &SenderConfig) -> Scoreboard {
         Scoreboard {
-            full: full.get(),
+            full: config.packet.get(),
+            is_selective: config.recovery != LossRecovery::Rfc6582,
+            options: config.tcp,
             segments: VecDeque::new(),
             first: 0,
             phase: Phase::Open,
@@ -142,6 +173,8 @@ impl Scoreboard {
             event: TcpRecovery::Open,
             must_send: false,
             first_is_lost: false,
+            presumed_below: 0,
+            had_partial_ack: false,
         }
     }
 
@@ -185,11 +218,11 @@ impl Scoreboard {
         core::mem::take(&mut self.must_send)
     }
 
-    /// `RTO = SRTT + max(G, 4 RTTVAR)`, at least a second, doubled at each expiry (RFC 6298,
+    /// `RTO = SRTT + max(G, 4 RTTVAR)`, no less than the least, doubled at each expiry (RFC 6298,
     /// 2.3 to 2.5 and 5.5).
     fn timeout(&self, rtt: &RoundTripEstimator) -> Duration {
-        let usual = if rtt.is_sampled() { rtt.probe_timeout(Duration::ZERO) } else { LEAST_TIMEOUT };
-        (usual.max(LEAST_TIMEOUT) * (1 << self.doublings.min(MOST_DOUBLINGS))).min(LONGEST_TIMEOUT)
+        let usual = if rtt.is_sampled() { rtt.probe_timeout(Duration::ZERO) } else { FIRST_TIMEOUT };
+        (usual.max(self.options.least_timeout) * (1 << self.doublings.min(MOST_DOUBLINGS))).min(LONGEST_TIMEOUT)
     }
 
     /// `piece` leaves at `now`, for the first time if it lies behind all others.
@@ -205,8 +238,9 @@ impl Scoreboard {
             }
         };
         let number = self.first + place as u64;
-        if self.timer.is_none() {
-            // RFC 6298, 5.1.
+        let was_idle = number == self.first && self.segments.len() == 1;
+        if self.timer.is_none() || (was_idle && !self.segments[place].is_lost) {
+            // RFC 6298, 5.1; what ran since the last ACK waited for the end of an idle time.
             self.timer = Some(now + self.timeout(rtt));
         }
         self.in_flight += 1;
@@ -230,11 +264,15 @@ impl Scoreboard {
         again: &mut VecDeque<Piece>,
         acked: &mut Vec<Sent>,
     ) -> Result<Answer, AckError> {
-        let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
-        if largest >= self.next() {
-            return Err(AckError::NeverSent { number: largest });
+        match ack.ranges.largest() {
+            Some(largest) if largest >= self.next() => return Err(AckError::NeverSent { number: largest }),
+            None if self.is_selective => return Err(AckError::Empty),
+            _ => {}
         }
         self.acks += 1;
+        if !self.is_selective {
+            return Ok(self.on_cumulative_ack(now, ack, rtt, again, acked));
+        }
         let (mut acked_bytes, mut pipe_bytes) = (Bytes::ZERO, Bytes::ZERO);
         for (low, high) in ack.ranges.iter().rev() {
             for number in low.max(self.first)..=high {
@@ -264,6 +302,99 @@ impl Scoreboard {
         Ok(Answer { sampled, acked_bytes, pipe_bytes, ..Answer::default() })
     }
 
+    /// The same without selective ACKs, of which only a range from 0 on is heard.
+    fn on_cumulative_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        rtt: &mut RoundTripEstimator,
+        again: &mut VecDeque<Piece>,
+        acked: &mut Vec<Sent>,
+    ) -> Answer {
+        let lowest = ack.ranges.iter().last().filter(|(low, _)| *low == 0);
+        let end = lowest.map_or(0, |(_, high)| high + 1);
+        let (mut acked_bytes, mut pipe_bytes) = (Bytes::ZERO, Bytes::ZERO);
+        for number in self.first..end {
+            let segment = &mut self.segments[(number - self.first) as usize];
+            segment.reported_by = self.acks;
+            acked.push(segment.sent);
+            acked_bytes += segment.sent.size;
+            let copies = core::mem::take(&mut segment.copies);
+            pipe_bytes += segment.sent.size * u64::from(copies);
+            self.in_flight -= u32::from(copies);
+            // What waits to be sent again is in order.
+            if again.front().is_some_and(|piece| piece.offset <= segment.offset) {
+                again.pop_front();
+            }
+        }
+        self.highest_arrived = self.highest_arrived.max(end);
+        acked.sort_by_key(|sent| sent.at);
+        let before = (self.phase, self.is_outstanding());
+        let sampled = self.advance(now, rtt);
+        let is_duplicate = sampled.is_none() && before.1;
+        self.note_phase(is_duplicate || sampled.is_some(), sampled.is_some(), again);
+        let mut restored_bytes = Bytes::ZERO;
+        if sampled.is_some() {
+            (restored_bytes, pipe_bytes) = self.settle(pipe_bytes);
+        } else if is_duplicate {
+            let leaves = match before.0 {
+                Phase::Open => self.duplicate_acks <= LIMITED_TRANSMIT || self.phase == Phase::Recovery,
+                Phase::Recovery => true,
+                Phase::Timeout => false,
+            };
+            if leaves {
+                pipe_bytes += self.presume();
+            }
+        }
+        if acked_bytes.get() > 2 * self.full {
+            self.event = match self.event {
+                TcpRecovery::Open => TcpRecovery::Jumped { ended: false },
+                TcpRecovery::Ended => TcpRecovery::Jumped { ended: true },
+                other => other,
+            };
+        }
+        let sampled = sampled == Some(true);
+        Answer { sampled, acked_bytes, pipe_bytes, restored_bytes, ..Answer::default() }
+    }
+
+    /// A segment behind the gap has arrived; which one, nobody knows. What leaves the pipe with it.
+    fn presume(&mut self) -> Bytes {
+        for number in self.presumed_below.max(self.first + 1)..self.next() {
+            self.presumed_below = number + 1;
+            let segment = &mut self.segments[(number - self.first) as usize];
+            if segment.copies > 0 {
+                segment.copies -= 1;
+                segment.is_presumed = true;
+                self.in_flight -= 1;
+                return segment.sent.size;
+            }
+        }
+        Bytes::ZERO
+    }
+
+    /// After an ACK of new data: the first segment is missing, so that what was presumed of it is true of another one;
+    /// outside of a recovery nothing is presumed. What is in flight again, and what leaves the pipe beside `pipe`.
+    fn settle(&mut self, mut pipe: Bytes) -> (Bytes, Bytes) {
+        let mut restored = Bytes::ZERO;
+        let in_recovery = self.phase == Phase::Recovery;
+        let end = if in_recovery { self.first + 1 } else { self.presumed_below };
+        for number in self.first..end.min(self.next()) {
+            let segment = &mut self.segments[(number - self.first) as usize];
+            if core::mem::take(&mut segment.is_presumed) {
+                segment.copies += 1;
+                self.in_flight += 1;
+                restored += segment.sent.size;
+                if in_recovery {
+                    pipe += self.presume();
+                }
+            }
+        }
+        if !in_recovery {
+            self.presumed_below = self.first;
+        }
+        (restored, pipe)
+    }
+
     /// Moves HighACK over what has arrived; none if there is nothing, else whether that gave a
     /// round-trip sample.
     fn advance(&mut self, now: Time, rtt: &mut RoundTripEstimator) -> Option<bool> {
@@ -285,8 +416,12 @@ impl Scoreboard {
             rtt.sample(now.since(at), Duration::ZERO);
             self.doublings = 0;
         }
-        // RFC 6298, 5.2 and 5.3.
-        self.timer = self.is_outstanding().then(|| now + self.timeout(rtt));
+        let is_partial = self.phase == Phase::Recovery && self.first < self.recovery_point;
+        if self.is_selective || !is_partial || !core::mem::replace(&mut self.had_partial_ack, true) {
+            // RFC 6298, 5.2 and 5.3; an idle time ends when it would expire.
+            let runs = self.is_outstanding() || self.options.restart_after_idle;
+            self.timer = runs.then(|| now + self.timeout(rtt));
+        }
         Some(sample.is_some())
     }
 
@@ -301,9 +436,9 @@ impl Scoreboard {
         let is_over = self.first >= self.recovery_point;
         match self.phase {
             Phase::Open if reports && !advanced => {
-                // RFC 6675, 5, steps 1, 2 and 4.
-                if self.duplicate_acks >= DUP_THRESH || self.lost_below() > self.first {
+                if self.begins_recovery() {
                     self.phase = Phase::Recovery;
+                    self.had_partial_ack = false;
                     self.recovery_point = self.next();
                     self.high_retransmitted = self.first;
                     self.retransmit_first();
@@ -326,6 +461,17 @@ impl Scoreboard {
             Phase::Timeout if is_over => self.phase = Phase::Open,
             Phase::Timeout => {}
         }
+    }
+
+    /// Whether this duplicate ACK begins a recovery.
+    fn begins_recovery(&self) -> bool {
+        if self.is_selective {
+            // RFC 6675, 5, steps 1, 2 and 4.
+            return self.duplicate_acks >= DUP_THRESH || self.lost_below() > self.first;
+        }
+        // RFC 6582, 3.2, step 2: what was sent again and came twice has duplicate ACKs too.
+        let covers_more = self.first > self.recovery_point || self.recovery_point == 0;
+        self.duplicate_acks == DUP_THRESH && covers_more
     }
 
     /// The first segment is lost, and is sent again whatever the window says.
@@ -374,7 +520,7 @@ impl Scoreboard {
     /// has not arrived although later segments have (NextSeg, rule 3), then once the last one
     /// (rule 4).
     pub fn rescue(&mut self) -> Option<Piece> {
-        if self.phase != Phase::Recovery {
+        if self.phase != Phase::Recovery || !self.is_selective {
             return None;
         }
         let from = self.high_retransmitted.max(self.first);
@@ -391,12 +537,18 @@ impl Scoreboard {
     }
 
     /// The retransmission timer has expired (RFC 6298, 5.4 to 5.6; RFC 6675, 5.1): all that has
-    /// not arrived is lost.
+    /// not arrived is lost. Where nothing is outstanding, an idle time has lasted for a timeout.
     pub fn on_timeout(&mut self, now: Time, rtt: &RoundTripEstimator, again: &mut VecDeque<Piece>, lost: &mut Losses) {
+        if !self.is_outstanding() {
+            self.event = TcpRecovery::Idle;
+            self.timer = None;
+            return;
+        }
         let repeated = self.segments.front().is_some_and(|segment| segment.has_timed_out);
         again.clear();
         for (number, segment) in (self.first..).zip(&mut self.segments) {
             if !segment.has_arrived() {
+                segment.is_presumed = false;
                 segment.lose(number, LossCause::RetransmissionTimeout, lost);
                 again.push_back(segment.piece());
             }
@@ -410,6 +562,7 @@ impl Scoreboard {
         self.phase = Phase::Timeout;
         self.recovery_point = self.next();
         self.high_retransmitted = self.first;
+        self.presumed_below = self.first;
         self.duplicate_acks = 0;
         self.doublings += 1;
         self.must_send = true;

@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
 use super::answer::{AckError, Piece};
-use super::config::{LossRecovery, SenderConfig};
+use super::config::SenderConfig;
 use super::shared_window::{CatchUp, Fault, Metrics, SharedWindow};
 use super::{Ack, Data};
 
@@ -161,7 +161,7 @@ impl FlowSender {
     /// What TCP's recovery sends where there is no new data.
     #[cold]
     fn find_seldom(&mut self) -> Option<(PeerId, Bytes, Source)> {
-        if self.window.config().recovery == LossRecovery::Rfc6675
+        if self.window.config().recovery.is_tcp()
             && let Some((to, size)) = self.window.rescue()
         {
             return Some((to, size, Source::Again));

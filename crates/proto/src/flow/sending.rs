@@ -323,7 +323,7 @@ mod tests {
     use anabranch_control::units::Bytes;
 
     use super::*;
-    use crate::flow::{LossRecovery, SenderConfig};
+    use crate::flow::{LossRecovery, SenderConfig, TcpOptions};
 
     const SIZES: WireSizes = WireSizes { header: 40, control: 40 };
     const RECEIVER: u32 = 7;
@@ -355,7 +355,8 @@ mod tests {
         let packet = Bytes::new(1000);
         let controller = (find("reno").unwrap().build)(&Setup::new(packet, Time::ZERO), &toml::Table::new()).unwrap();
         let (max_ack_delay, recovery) = (Duration::ZERO, LossRecovery::Rack);
-        let config = SenderConfig { packet, max_ack_delay, paced: false, ecn: false, recovery };
+        let config =
+            SenderConfig { packet, max_ack_delay, paced: false, ecn: false, recovery, tcp: TcpOptions::default() };
         let mut sender = FlowSender::new(config, controller, 1, Rng::stream(1, "test"));
         sender.write(PeerId(0), 1_000_000, true);
         sender

@@ -216,8 +216,8 @@ impl SharedController {
             self.lost += lost.sent.size;
         }
         let rate = acked.last().and_then(|newest| self.delivery.on_acked(now, learned.acked_bytes, newest, rtt.min));
-        let is_timeout = matches!(learned.tcp, Some(TcpRecovery::Timeout { .. }));
-        if acked.is_empty() && lost.is_empty() && learned.marked == 0 && !is_timeout {
+        let by_timer = matches!(learned.tcp, Some(TcpRecovery::Timeout { .. } | TcpRecovery::Idle));
+        if acked.is_empty() && lost.is_empty() && learned.marked == 0 && !by_timer {
             return false;
         }
         if self.many.is_some() {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use anabranch_control::flow::{Bounds, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent};
+use anabranch_control::flow::{Bounds, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent, TcpRecovery};
 use anabranch_control::pacer::Pacer;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -12,7 +12,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, Piece};
-use super::config::{LossRecovery, SenderConfig};
+use super::config::SenderConfig;
 use super::shared_controller::{Learned, PACING_GAIN_PERCENT, SharedController};
 use super::space::{Ecn, Space};
 
@@ -302,6 +302,7 @@ impl SharedWindow {
     fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
         let space = &mut self.spaces[from.0 as usize];
         self.shared.release(answer.pipe_bytes);
+        self.shared.restore(answer.restored_bytes);
         if space.take_must_send() {
             self.probes.push_back(from);
         }
@@ -355,11 +356,15 @@ impl SharedWindow {
             let to = PeerId(receiver as u32);
             if space.awaits_loss() {
                 self.learn_without_ack(now, to);
-            } else if self.config.recovery == LossRecovery::Rfc6675 {
+            } else if self.config.recovery.is_tcp() {
                 self.acked.clear();
                 self.lost.clear();
                 space.on_timeout(now, &mut self.lost);
-                self.tell_of_silence(now, to);
+                if space.tcp() != Some(TcpRecovery::Idle) {
+                    self.tell_of_silence(now, to);
+                } else if self.in_flight() == Bytes::ZERO {
+                    self.tell(now, to, Answer::default(), false);
+                }
             } else {
                 space.back_off();
                 self.probes.push_back(to);

@@ -10,7 +10,7 @@ use anabranch_control::units::Bytes;
 
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
-use super::config::{LossRecovery, SenderConfig};
+use super::config::SenderConfig;
 use super::ranges::AckRanges;
 use super::reordering::{LostPacket, Reordering};
 use super::scoreboard::Scoreboard;
@@ -100,7 +100,6 @@ impl Space {
     }
 
     fn with_room(config: &SenderConfig, room: usize) -> Space {
-        let is_tcp = config.recovery == LossRecovery::Rfc6675;
         Space {
             rtt: RoundTripEstimator::default(),
             first: 0,
@@ -116,7 +115,7 @@ impl Space {
             offset: 0,
             reordering: Reordering::default(),
             searched: AckRanges::default(),
-            tcp: is_tcp.then(|| Box::new(Scoreboard::new(config.packet))),
+            tcp: config.recovery.is_tcp().then(|| Box::new(Scoreboard::new(config))),
             ecn: if config.ecn { Ecn::Capable } else { Ecn::Off },
             ce_count: 0,
             acked: 0,
@@ -203,17 +202,10 @@ impl Space {
         acked: &mut Vec<Sent>,
         mut arrived: impl FnMut(Piece),
     ) -> Result<Answer, AckError> {
-        let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
-        if largest >= self.next {
-            if let Some(tcp) = &mut self.tcp {
-                let mut answer = tcp.on_ack(now, ack, &mut self.rtt, &mut self.again, acked)?;
-                // TCP's marks are no counts that could be validated (RFC 3168, 6.1).
-                answer.newly_marked = ack.ce_count.saturating_sub(self.ce_count).min(acked.len() as u64);
-                self.ce_count += answer.newly_marked;
-                return Ok(answer);
-            }
-            return Err(AckError::NeverSent { number: largest });
-        }
+        let largest = match ack.ranges.largest() {
+            Some(largest) if largest < self.next => largest,
+            largest => return self.on_segments_ack(now, ack, largest, acked),
+        };
         let mut acked_bytes = Bytes::ZERO;
         let mut newest = None;
         let first = self.first;
@@ -259,7 +251,27 @@ impl Space {
         self.acked += acked.len() as u64;
         let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
-        Ok(Answer { sampled, ack_delay, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
+        let pipe_bytes = acked_bytes;
+        Ok(Answer { sampled, ack_delay, acked_bytes, pipe_bytes, newly_marked, spurious_losses, ..Answer::default() })
+    }
+
+    /// The same of TCP, which numbers no packets here; of others an ACK without a number, or of one that was never sent.
+    #[cold]
+    fn on_segments_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        largest: Option<u64>,
+        acked: &mut Vec<Sent>,
+    ) -> Result<Answer, AckError> {
+        let Some(tcp) = &mut self.tcp else {
+            return Err(largest.map_or(AckError::Empty, |number| AckError::NeverSent { number }));
+        };
+        let mut answer = tcp.on_ack(now, ack, &mut self.rtt, &mut self.again, acked)?;
+        // TCP's marks are no counts that could be validated (RFC 3168, 6.1).
+        answer.newly_marked = ack.ce_count.saturating_sub(self.ce_count).min(acked.len() as u64);
+        self.ce_count += answer.newly_marked;
+        Ok(answer)
     }
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be
@@ -513,6 +525,7 @@ fn earlier(now: Time, span: Duration) -> Time {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::{LossRecovery, TcpOptions};
     use super::*;
 
     fn space(recovery: LossRecovery) -> Space {
@@ -522,6 +535,7 @@ mod tests {
             paced: false,
             ecn: false,
             recovery,
+            tcp: TcpOptions::default(),
         })
     }
 

@@ -14,7 +14,7 @@ use super::{Application, Closed, PeerKey, Remote, SessionId};
 use crate::flow::acknowledger::{Acknowledger, asked_ack_delay};
 use crate::flow::answer::Piece;
 use crate::flow::shared_window::SharedWindow;
-use crate::flow::{AckForm, AckPolicy, LossRecovery, SenderConfig};
+use crate::flow::{AckForm, AckPolicy, LossRecovery, SenderConfig, TcpOptions};
 use crate::machine::Departure;
 
 /// Takes the packets that leave.
@@ -217,6 +217,7 @@ impl<A: Application> Books<A> {
             paced: config.paced,
             ecn: config.ecn,
             recovery: LossRecovery::Rack,
+            tcp: TcpOptions::default(),
         };
         let [controls, tokens] = [0, 1].map(|which| Rng::indexed(rng.numbered(which), "sessions", which));
         Books {

@@ -5,7 +5,7 @@ use anabranch_control::flow::registry::Entry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::{AckPolicy, LossRecovery};
+use anabranch_proto::flow::{AckPolicy, LossRecovery, TcpOptions};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::Course;
@@ -86,6 +86,7 @@ impl Bulk {
                 ecn: false,
                 paced: false,
                 recovery: LossRecovery::default(),
+                tcp: TcpOptions::default(),
                 push: false,
             },
             steering: None,

@@ -9,7 +9,7 @@ use anabranch_control::flow::registry::Entry;
 use anabranch_control::policy::Reading;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::{AckPolicy, LossRecovery};
+use anabranch_proto::flow::{AckPolicy, LossRecovery, TcpOptions};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, CodelConfig, FqCodelConfig, Jitter, RedConfig};
 use anabranch_sim::varying::Course;
@@ -91,6 +91,8 @@ pub struct PacketSpec {
     pub paced: bool,
     /// How senders find and repair losses.
     pub recovery: LossRecovery,
+    /// What TCP's recoveries leave open.
+    pub tcp: TcpOptions,
     /// Whether senders push the last of several packets that leave together, so that it is answered
     /// at once, as Linux's do.
     pub push: bool,
@@ -114,6 +116,7 @@ impl Default for PacketSpec {
             ecn: false,
             paced: false,
             recovery: LossRecovery::default(),
+            tcp: TcpOptions::default(),
             push: false,
         }
     }
@@ -212,10 +215,10 @@ pub struct FlowSpec {
 }
 
 impl FlowSpec {
-    /// The controller's parameters under `recovery`: those that were set, and under [`LossRecovery::Rfc6675`], which
-    /// stands for TCP as classic simulators run it, their reading of the window's rule too where nothing else was set.
+    /// The controller's parameters under `recovery`: those that were set, and under one of
+    /// [TCP's](LossRecovery::is_tcp), which stand for TCP as classic simulators run it, their reading of the window's rule too where nothing else was set.
     pub fn parameters_under(&self, recovery: LossRecovery) -> Cow<'_, toml::Table> {
-        let classic = if recovery == LossRecovery::Rfc6675 { self.controller.classic() } else { toml::Table::new() };
+        let classic = if recovery.is_tcp() { self.controller.classic() } else { toml::Table::new() };
         if classic.keys().all(|key| self.parameters.contains_key(key)) {
             return Cow::Borrowed(&self.parameters);
         }
@@ -224,7 +227,7 @@ impl FlowSpec {
 
     /// Of these parameters the ones that classic simulators read otherwise than our defaults, as they hold.
     pub fn reading_under(&self, recovery: LossRecovery) -> toml::Table {
-        if recovery != LossRecovery::Rfc6675 {
+        if !recovery.is_tcp() {
             return toml::Table::new();
         }
         let holds = self.parameters_under(recovery);

@@ -15,7 +15,7 @@ use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
 use anabranch_proto::fair_share::{FairShare, MAX_SOURCES};
-use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig};
+use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig, TcpOptions};
 use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
@@ -57,6 +57,7 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
         paced: false,
         ecn: false,
         recovery: LossRecovery::Rack,
+        tcp: TcpOptions::default(),
     };
     let machine = FlowSender::new(sender, controller, 1, Rng::stream(1, "controller"));
     let flow = senders.open(FlowSpec::new(1, to, machine)).map_err(|error| Failure::new(error.to_string()))?;

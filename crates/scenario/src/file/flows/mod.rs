@@ -20,7 +20,9 @@
 //! max_ack_delay_ms = 25
 //! ecn = false
 //! paced = false                        # spread windows over the round trip
-//! recovery = "rack"                    # or "rfc6675": how losses are found and repaired
+//! recovery = "rack"                    # or "rfc6675", "rfc6582": how losses are found and repaired
+//! # least_timeout_ms = 1000            # of the latter two's retransmission timer
+//! # restart_after_idle = false         # with the first window, after a timeout in which nothing was in flight
 //! linux = ["push", "filled-gap"]       # what Linux's TCP answers at once
 //!
 //! [dumbbell]                           # s0, s1, ... - left = bottleneck = right - r0, r1, ...
@@ -88,13 +90,14 @@
 //! pattern = { on_s = 1, off_s = 3 }
 //! ```
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
 use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use anabranch_proto::flow::{AckPolicy, LossRecovery};
+use anabranch_proto::flow::{AckPolicy, LossRecovery, TcpOptions};
 
 use super::error::Problem;
 use super::shape::{Many, Optional, OrStandard, Said, Section, Sections, keys, many, said, sections, some};
@@ -145,6 +148,9 @@ const SHORTEST_STEERING: Duration = Duration::from_millis(1);
 /// An ACK answers at most this many packets.
 const MOST_TO_ACK: u64 = 1000;
 
+/// The least timeouts that TCP's timer may have: of a granularity of clocks, up to RFC 6298's bound.
+const LEAST_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(60_000);
+
 type RunSeconds = Seconds<0, LONGEST_RUN_S>;
 type PacketBytes = Whole<1, LARGEST_PACKET>;
 
@@ -185,6 +191,8 @@ keys! {
         ecn: Optional<bool>,
         paced: Optional<bool>,
         recovery: Optional<Word<LossRecovery>>,
+        least_timeout_ms: Optional<Millis>,
+        restart_after_idle: Optional<bool>,
         linux: Optional<Many<Word<LinuxRule>>>,
     }
 }
@@ -240,7 +248,7 @@ pub(super) fn scenario(file: &Section<File>, directory: &Path) -> Result<FlowSce
         flows: Vec::new(),
         cross_traffic: Vec::new(),
         steering: None,
-        packets: file.packets.as_ref().map_or_else(PacketSpec::default, |packets| packets.spec()),
+        packets: file.packets.as_ref().map_or_else(|| Ok(PacketSpec::default()), |packets| packets.spec())?,
     };
     scenario.flows = flow::read(&file.flow, &topology, pairs, &scenario, directory)?;
     scenario.cross_traffic = traffic::read(&file.cross_traffic, &topology)?;
@@ -287,14 +295,14 @@ fn sample_every(file: &Section<File>, scenario: &FlowScenario) -> Result<Option<
 }
 
 impl Packets {
-    fn spec(&self) -> PacketSpec {
+    fn spec(&self) -> Result<PacketSpec, Problem> {
         let standard = PacketSpec::default();
         let AckPolicy { every, max_delay, form, .. } = standard.ack_policy;
         let asked = |rule| {
             let mut rules = self.linux.iter().flat_map(|rules| rules.iter());
             rules.any(|asked| [rule, LinuxRule::All].contains(asked))
         };
-        PacketSpec {
+        Ok(PacketSpec {
             data: self.data_bytes.as_ref().map_or(standard.data, |bytes| Bytes::new(**bytes)),
             header: self.header_bytes.as_ref().map_or(standard.header, |bytes| Bytes::new(**bytes)),
             ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(**bytes)),
@@ -307,8 +315,29 @@ impl Packets {
             ecn: self.ecn.or_standard(false),
             paced: self.paced.or_standard(false),
             recovery: self.recovery.or_standard(standard.recovery),
+            tcp: self.tcp_options(self.recovery.or_standard(standard.recovery))?,
             push: asked(LinuxRule::Push),
+        })
+    }
+
+    /// What only TCP's recoveries have.
+    fn tcp_options(&self, recovery: LossRecovery) -> Result<TcpOptions, Problem> {
+        const EXPECTED: &str =
+            "it is TCP's alone; expected recovery = \"rfc6675\" or \"rfc6582\" beside it, or none of it";
+        let standard = TcpOptions::default();
+        if let (Some(least), false) = (&self.least_timeout_ms, recovery.is_tcp()) {
+            return Err(least.wrong(EXPECTED));
         }
+        if let (Some(restart), false) = (&self.restart_after_idle, recovery.is_tcp()) {
+            return Err(restart.wrong(EXPECTED));
+        }
+        if let Some(least) = self.least_timeout_ms.as_ref().filter(|least| !LEAST_TIMEOUTS.contains(&***least)) {
+            return Err(least.wrong(format!("expected {} to {}", LEAST_TIMEOUTS.start(), LEAST_TIMEOUTS.end())));
+        }
+        Ok(TcpOptions {
+            least_timeout: self.least_timeout_ms.or_standard(standard.least_timeout),
+            restart_after_idle: self.restart_after_idle.or_standard(standard.restart_after_idle),
+        })
     }
 }
 
@@ -370,6 +399,8 @@ impl From<&FlowScenario> for File {
             ecn: some(packets.ecn),
             paced: some(packets.paced),
             recovery: some(packets.recovery),
+            least_timeout_ms: packets.recovery.is_tcp().then(|| said(packets.tcp.least_timeout)),
+            restart_after_idle: packets.recovery.is_tcp().then(|| said(packets.tcp.restart_after_idle)),
             linux: linux_rules(packets),
         };
         let steering = |steering: &Steering| SteeringKeys {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::{AckForm, LossRecovery};
+use anabranch_proto::flow::{AckForm, LossRecovery, TcpOptions};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
@@ -38,6 +38,8 @@ max_ack_delay_ms = 0.5
 ecn = true
 paced = true
 recovery = "rfc6675"
+least_timeout_ms = 200
+restart_after_idle = true
 linux = ["push", "filled-gap"]
 [dumbbell]
 pairs = 3
@@ -144,6 +146,8 @@ fn every_key_reaches_the_scenario() {
     assert_eq!((packets.ack_policy.every, packets.ack_policy.max_delay), (1, Duration::from_nanos(500_000)));
     assert!(packets.ecn && packets.paced);
     assert_eq!(packets.recovery, LossRecovery::Rfc6675);
+    let tcp = TcpOptions { least_timeout: Duration::from_millis(200), restart_after_idle: true };
+    assert_eq!(packets.tcp, tcp);
     assert_eq!(packets.receiver_policy().form, AckForm::Sack);
     let link = |name: &str| scenario.links.iter().find(|link| link.name == name).unwrap();
     let mbit = |rate: u64| Rate::from_bits_per_sec(rate * 1_000_000);
