@@ -164,6 +164,13 @@ fn coordination(args: &Args) -> Result<(), Failure> {
             "directives  {directives} were followed, {ignored} came too late, {leases_ended} leases ended"
         )?;
         writeln!(stdout, "faults      {lost} messages lost, {partitions} partitions")?;
+        if soaked.never_at_rest > 0 {
+            writeln!(
+                stdout,
+                "not judged  {} links, at which leases ended to the end and beyond",
+                soaked.never_at_rest
+            )?;
+        }
         writeln!(stdout, "crashes     {coordinator_crashes} of coordinators, {agent_crashes} of agents")?;
         writeln!(stdout, "in {} s", short(started.elapsed().as_secs_f64()))?;
         for found in &soaked.failures {

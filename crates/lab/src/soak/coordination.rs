@@ -15,7 +15,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::agent::{Agent, AgentConfig, AgentEvent};
-use anabranch_proto::coordination::budget::LONGEST_LIFETIME;
+use anabranch_proto::coordination::budget::{LONGEST_LIFETIME, lease, lifetime, period};
 use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use anabranch_proto::coordination::message::{Actuator, Datagram, HostSeen, LinkSeen, Seen, Terms};
 use anabranch_proto::coordination::peer::{CoordinationEvent, CoordinationPeer};
@@ -37,6 +37,16 @@ use crate::world::{Carrier, Observer, World};
 /// between two attempts, and some.
 const TROUBLED: Duration = Duration::from_millis(60_000);
 const CALM: Duration = Duration::from_millis(40_000);
+
+/// Rounds of reports, a decision and directives after which what hosts may send is at rest, once none is alone.
+///
+/// A host that is alone sends a third of its link C, two thirds of it at most more or less than it was told. It reports each
+/// P, of what it had sent at the last [`TICK`] T, and counts between two reports are taken to have grown evenly. Where its
+/// rate changes by D between two, P + T apart if none is overtaken, they are wrong by D (P + T) / 4 at most, in the
+/// middle. That is taken for what others send in a span of P: hosts are told q D too much or too little, q = (P + T) / 4 P,
+/// 0.375 at the shortest P of 20 ms. Their rates then change by as much, and so on: after n rounds 2/3 q^n C is left, 3.5 %
+/// of the link after three and 1.3 % after four, which the rule allows.
+const ROUNDS: u64 = 4;
 
 /// How often hosts and monitors look at what has passed.
 const TICK: Duration = Duration::from_millis(10);
@@ -98,6 +108,8 @@ pub struct Soaked {
     pub agent_crashes: u64,
     /// Partitions.
     pub partitions: u64,
+    /// Links that could not be judged, since delays that vary ended leases to the end and beyond.
+    pub never_at_rest: u64,
     /// Broken rules, in the order of their seeds.
     pub failures: Vec<Failure>,
     /// Whether it was stopped before its end.
@@ -325,9 +337,13 @@ struct Stage<'a> {
     /// By member: flows, and what has been sent.
     flows: Vec<u32>,
     sent: Vec<u64>,
+    /// By member: when it had no lease last, if it is a host.
+    alone: Vec<Time>,
     /// By link.
     other: Vec<Rate>,
     passed: Vec<u64>,
+    /// Until when it was played.
+    played: Time,
     soaked: Soaked,
 }
 
@@ -345,8 +361,10 @@ impl Stage<'_> {
             lives: 0,
             flows: vec![1; members],
             sent: vec![0; members],
+            alone: vec![Time::ZERO; members],
             other: vec![Rate::ZERO; case.config.links.len()],
             passed: vec![0; case.config.links.len()],
+            played: Time::ZERO,
             soaked: Soaked::default(),
         };
         for node in 0..=members as u32 {
@@ -443,6 +461,9 @@ impl Stage<'_> {
                     return Err((Rule::Shares, format!("{} may send {:?} of {most:?}", member.name, directive.rate)));
                 }
             }
+            if held.is_none() {
+                self.alone[place] = self.world.now();
+            }
             let rate = match (self.flows[place], held) {
                 (0, _) => Rate::ZERO,
                 (_, Some((directive, _))) => directive.rate,
@@ -476,6 +497,26 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// When a link is at rest, if no lease of its hosts ends before: delays have no longest value, and the one after which a host
+    /// hears nothing for as long as its lease is drawn now and then in any calm. In a round what each has sent since
+    /// is counted and comes, in as long as reports are worth something; a span passes that begins after that, and the coordinator
+    /// decides; and directives come, for no lease ends. After troubles it is at rest when the calm is over in any case.
+    fn rests(&self, link: usize) -> Time {
+        let every = self.case.config.every;
+        let hosts = self.case.config.hosts_of(link).into_iter().map(|place| {
+            let held = self.agent(place as u32 + 1).and_then(Agent::budget);
+            let rate = held.map_or(Rate::ZERO, |(directive, _)| directive.rate);
+            let period = period(every, rate);
+            let round = period + TICK + lease(period) + period + every + lifetime(every, rate);
+            self.alone[place] + (round * ROUNDS).min(CALM)
+        });
+        hosts.max().unwrap_or(Time::ZERO)
+    }
+
+    fn is_at_rest(&self, link: usize) -> bool {
+        self.rests(link) <= self.world.now()
+    }
+
     /// Whether all is well after a calm time.
     fn is_well(&self) -> Result<(), (Rule, String)> {
         let config = &self.case.config;
@@ -494,7 +535,8 @@ impl Stage<'_> {
             }
         }
         // What it would fill is the policy's to say.
-        let by_rule = config.links.iter().enumerate().filter(|_| config.policy.is_none());
+        let by_rule =
+            config.links.iter().enumerate().filter(|(link, _)| config.policy.is_none() && self.is_at_rest(*link));
         for (link, LinkConfig { name, capacity, .. }) in by_rule {
             let is_monitored = config.is_monitored(link);
             let other = if is_monitored { self.other[link].bits_per_sec() as f64 } else { 0.0 };
@@ -524,7 +566,9 @@ impl Stage<'_> {
         let (calm, end) = (Time::ZERO + TROUBLED, Time::ZERO + TROUBLED + CALM);
         let mut troubles = self.case.troubles.iter().peekable();
         let mut now = Time::ZERO;
-        while now < end && !monitor.is_interrupted() {
+        let links = 0..self.case.config.links.len();
+        let are_at_rest = |stage: &Self| links.clone().all(|link| stage.is_at_rest(link));
+        while (now < end || now < end + CALM && !are_at_rest(self)) && !monitor.is_interrupted() {
             if !self.world.step_at_most(now, MOST_EVENTS) {
                 return Err((Rule::GetsOn, format!("{MOST_EVENTS} events in {TICK:?} before {now:?}")));
             }
@@ -537,7 +581,14 @@ impl Stage<'_> {
             self.tick()?;
             now += TICK;
         }
-        self.is_well()
+        self.played = now;
+        self.is_well()?;
+        let restless = links.filter(|link| !self.is_at_rest(*link)).count() as u64;
+        if restless > 0 && self.case.jitter == 0.0 {
+            return Err((Rule::Recovers, format!("leases at {restless} links end though no delay varies")));
+        }
+        self.soaked.never_at_rest = restless;
+        Ok(())
     }
 }
 
@@ -548,15 +599,15 @@ fn run(case: &Case, monitor: &dyn Monitor) -> Option<Soaked> {
         let outcome = stage.play(monitor);
         let Counted { directives, ignored, leases_ended } = *stage.world.observer();
         let lost = stage.world.carrier_mut().lost;
-        (Soaked { directives, ignored, leases_ended, lost, ..stage.soaked }, outcome.err())
+        let simulated_hours = stage.played.as_secs_f64() / 3600.0;
+        (Soaked { simulated_hours, directives, ignored, leases_ended, lost, ..stage.soaked }, outcome.err())
     }));
     if monitor.is_interrupted() {
         return None;
     }
     let (soaked, broken) = ran.unwrap_or_else(|panic| (Soaked::default(), Some((Rule::NoPanic, words_of(&*panic)))));
-    let simulated_hours = (TROUBLED + CALM).as_secs_f64() / 3600.0;
     let failures = broken.map(|(rule, what)| Failure { seed, rule, what }).into_iter().collect();
-    Some(Soaked { cases: 1, simulated_hours, failures, ..soaked })
+    Some(Soaked { cases: 1, failures, ..soaked })
 }
 
 impl Soaked {
@@ -570,6 +621,7 @@ impl Soaked {
         self.coordinator_crashes += other.coordinator_crashes;
         self.agent_crashes += other.agent_crashes;
         self.partitions += other.partitions;
+        self.never_at_rest += other.never_at_rest;
         self.failures.extend(other.failures);
     }
 }
@@ -809,6 +861,44 @@ mod tests {
         case.troubles.push((at(50), Trouble::CoordinatorReturns));
         case.troubles.sort_by_key(|(at, _)| *at);
         case
+    }
+
+    /// The host is cut off from `at` on for `span`, which is longer than its lease.
+    fn cut_off(case: &mut Case, at: Time, span: Duration) {
+        case.troubles.push((at, Trouble::Cut(vec![1], true)));
+        case.troubles.push((at + span, Trouble::Cut(vec![1], false)));
+    }
+
+    /// Its lease ends so late that it has none at the end, or that what it sent alone is taken for others' there.
+    #[test]
+    fn links_are_judged_once_they_are_at_rest_after_a_lease_that_ended() {
+        use super::super::planted::{self, Breaks};
+        let end = Time::ZERO + TROUBLED + CALM;
+        for before in [300, 400, 500] {
+            let mut case = case(1);
+            cut_off(&mut case, Time::from_nanos(end.as_nanos() - before * 1_000_000), Duration::from_millis(350));
+            let ran = run(&case, &()).expect("nobody interrupts it");
+            assert_eq!((&ran.failures[..], ran.never_at_rest), (&[][..], 0), "{before} ms");
+            let more = ran.simulated_hours * 3600.0 - end.as_secs_f64();
+            assert!(more > 1.0 && more < 10.0, "{before} ms: {more} s longer");
+            // It is judged then.
+            let ran =
+                planted::with(Breaks::Coordination(Rule::Fills), || run(&case, &())).expect("nobody interrupts it");
+            assert_eq!(ran.failures.iter().map(|found| found.rule).collect::<Vec<_>>(), [Rule::Fills], "{before} ms");
+        }
+    }
+
+    #[test]
+    fn leases_that_go_on_ending_are_told_and_broken_where_delays_are_constant() {
+        let mut case = case(1);
+        for second in 50..140 {
+            cut_off(&mut case, Time::ZERO + Duration::SECOND * second, Duration::from_millis(350));
+        }
+        let ran = run(&case, &()).expect("nobody interrupts it");
+        assert_eq!(ran.failures.iter().map(|found| found.rule).collect::<Vec<_>>(), [Rule::Recovers]);
+        case.jitter = 0.01;
+        let ran = run(&case, &()).expect("nobody interrupts it");
+        assert_eq!((&ran.failures[..], ran.never_at_rest), (&[][..], 1));
     }
 
     #[test]
