@@ -93,7 +93,7 @@ impl RoundTripEstimator {
 #[inline]
 fn weigh(shift: u32, kept: u64, new: u64) -> Duration {
     let weight = (1 << shift) - 1;
-    let mean = if kept | new < 1 << 60 {
+    let mean = if kept | new < 1 << (64 - shift) {
         (kept * weight + new) >> shift
     } else {
         let left = ((kept & weight) * weight + (new & weight)) >> shift;

@@ -225,6 +225,10 @@ impl<P: Application> Application for Buggy<P> {
         }
     }
 
+    fn waiting(&self) -> Bytes {
+        self.app.waiting()
+    }
+
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, P::Datagram)> {
         self.app.next_datagram(now)
     }

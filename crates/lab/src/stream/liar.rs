@@ -145,6 +145,10 @@ impl Application for Viewer {
         self.peer.timer(now)
     }
 
+    fn waiting(&self) -> Bytes {
+        self.peer.waiting()
+    }
+
     #[inline]
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<Simulated>)> {
         loop {

@@ -370,7 +370,7 @@ impl<A: WireApplication> QuicSessions<A> {
                 self.transmit(now, handle, port);
                 continue;
             }
-            if !self.books.window.has_room(now, Bytes::new(LONGEST_PACKET as u64)) {
+            if !self.books.window.has_room(now, Bytes::new(LONGEST_PACKET as u64), self.app.waiting()) {
                 break;
             }
             // Each once: what one needs may be more than there is room for.

@@ -98,6 +98,11 @@ impl Application for Notes {
         Time::MAX
     }
 
+    fn waiting(&self) -> Bytes {
+        let waiting = self.datagrams.iter().filter(|(session, _)| !self.silent.contains(*session));
+        Bytes::new(waiting.map(|(_, left)| u64::from(*left) * self.length as u64).sum())
+    }
+
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Blob)> {
         let (session, left) =
             self.datagrams.iter_mut().find(|(session, left)| **left > 0 && !self.silent.contains(session))?;

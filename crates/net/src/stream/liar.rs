@@ -209,6 +209,10 @@ impl Application for MaybeLiar {
         self.peer.timer(now)
     }
 
+    fn waiting(&self) -> Bytes {
+        self.peer.waiting()
+    }
+
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Self::Datagram)> {
         loop {
             let (to, datagram) = self.peer.next_datagram(now)?;

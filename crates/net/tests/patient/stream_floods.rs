@@ -14,7 +14,7 @@ use std::time::{Duration as StdDuration, Instant};
 use anabranch_control::flow::registry::{self, Setup};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::pool::NoWork;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::sessions::identity::PeerIdentity;
@@ -87,6 +87,10 @@ impl Application for Flooder {
 
     fn timer(&self, _: Time) -> Time {
         Time::MAX
+    }
+
+    fn waiting(&self) -> Bytes {
+        Bytes::new(self.datagrams.iter().map(|(_, blob)| blob.0.len() as u64).sum())
     }
 
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Blob)> {

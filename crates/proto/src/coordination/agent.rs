@@ -2,7 +2,7 @@
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
 use super::budget::{Budget, Ignored, period_after};
 use super::message::{Datagram, Directive, Report, Seen, Terms};
@@ -202,6 +202,10 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Agent<A> {
             State::Opening(_) | State::Open(_, None) => Time::MAX,
         };
         own.min(self.budget.ends())
+    }
+
+    fn waiting(&self) -> Bytes {
+        Bytes::ZERO
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram)> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
 use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use super::budget::{lifetime, period_after, renewal};
@@ -491,6 +491,10 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
 
     fn timer(&self, _: Time) -> Time {
         if self.members.is_empty() { Time::MAX } else { self.next.min(self.renews).min(self.divides()) }
+    }
+
+    fn waiting(&self) -> Bytes {
+        Bytes::ZERO
     }
 
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Datagram)> {

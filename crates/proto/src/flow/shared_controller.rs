@@ -169,6 +169,23 @@ impl SharedController {
         self.app_limited = false;
     }
 
+    /// The pacer holds back what waits, `waiting` of it. That limits the sender only where all of it, without the pacer,
+    /// would have filled what the controller lets leave in a round trip (RFC 9002, 7.8): the window, or what its rate
+    /// gives. A controller must not learn of a queue by packets that are spread over a round trip that they don't fill.
+    pub fn set_paced(&mut self, waiting: Bytes) {
+        let limits = self.limits();
+        let round_trip = self.many.as_ref().and_then(|many| Some(many.path.round_trip()? + many.ack_wait));
+        let paced = limits.rate.zip(round_trip).map(|(rate, round_trip)| rate * round_trip);
+        let most = paced.map_or(limits.window, |paced| paced.min(limits.window));
+        if self.in_flight + waiting >= most {
+            self.app_limited = false;
+        } else if waiting == Bytes::ZERO {
+            self.set_app_limited();
+        } else {
+            self.app_limited = true;
+        }
+    }
+
     /// There is nothing to send although the window has room.
     #[inline]
     pub fn set_app_limited(&mut self) {
@@ -363,6 +380,7 @@ mod tests {
     struct Notes {
         told: Told,
         keeps_apart: bool,
+        rate: Option<Rate>,
     }
 
     impl FlowController for Notes {
@@ -376,15 +394,19 @@ mod tests {
         }
 
         fn limits(&self) -> Limits {
-            Limits::window(SIZE * 10)
+            Limits { rate: self.rate, ..Limits::window(SIZE * 10) }
         }
 
         fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
     }
 
     fn shared(keeps_apart: bool) -> (SharedController, Told) {
+        paced(keeps_apart, None)
+    }
+
+    fn paced(keeps_apart: bool, rate: Option<Rate>) -> (SharedController, Told) {
         let told = Told::default();
-        let notes = Notes { told: Arc::clone(&told), keeps_apart };
+        let notes = Notes { told: Arc::clone(&told), keeps_apart, rate };
         (SharedController::of_many(Box::new(notes), Rng::stream(1, "test"), SIZE, MS(25)), told)
     }
 
@@ -414,6 +436,29 @@ mod tests {
             marked: 0,
             persistent_congestion: false,
             tcp: None,
+        }
+    }
+
+    #[test]
+    fn the_pacer_limits_a_sender_only_where_what_waits_would_fill_what_it_is_allowed() {
+        let (mut shared, _) = shared(false);
+        (0..4).for_each(|millis| _ = send(&mut shared, millis, 0));
+        // Of a window of ten packets.
+        for (waiting, is_limited) in [(6, true), (5, false), (0, false), (20, true)] {
+            shared.set_paced(SIZE * waiting);
+            assert_eq!(!shared.app_limited, is_limited, "{waiting} wait");
+        }
+        shared.set_paced(Bytes::ZERO);
+        assert!(shared.delivery.is_app_limited(), "nothing waits");
+        // A rate of a packet each 10 ms, over a way of 30 ms.
+        let (mut shared, _) = paced(false, Some(Rate::from_bits_per_sec(800_000)));
+        let sent = [send(&mut shared, 0, 0)];
+        shared.release(SIZE);
+        shared.on_learned(at(30), &learned(0, rtt(30, 30), &sent, &[]));
+        send(&mut shared, 30, 0);
+        for (waiting, is_limited) in [(1, false), (2, true)] {
+            shared.set_paced(SIZE * waiting);
+            assert_eq!(!shared.app_limited, is_limited, "{waiting} wait for a rate");
         }
     }
 

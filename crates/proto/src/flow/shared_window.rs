@@ -185,15 +185,22 @@ impl SharedWindow {
         self.is_released(now)
     }
 
-    /// Whether a packet with `size` data bytes may leave now, whoever it goes to.
+    /// Whether a packet with `size` data bytes may leave now, whoever it goes to, if there is any; `waiting` is how much
+    /// waits for that.
     #[inline(always)]
-    pub fn has_room(&mut self, now: Time, size: Bytes) -> bool {
+    pub fn has_room(&mut self, now: Time, size: Bytes, waiting: impl FnOnce() -> Bytes) -> bool {
         if !self.fits(size) {
             self.shared.set_held_back();
             self.look_for_fault();
             return false;
         }
-        self.is_released(now)
+        if self.limits.rate.is_some() && self.pacer.release() > now {
+            self.shared.set_paced(waiting());
+            self.awaits_pacer = true;
+            self.look_for_fault();
+            return false;
+        }
+        true
     }
 
     #[inline(always)]

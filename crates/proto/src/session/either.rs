@@ -108,6 +108,14 @@ macro_rules! either_application {
                     $peer::$other(peer) => peer.next_datagram(now),
                 }
             }
+
+            #[inline]
+            fn waiting(&self) -> anabranch_control::units::Bytes {
+                match self {
+                    $peer::$one(peer) => peer.waiting(),
+                    $peer::$other(peer) => peer.waiting(),
+                }
+            }
         }
     };
 }

@@ -370,7 +370,7 @@ impl<A: Application> FlowSessions<A> {
                 }
                 continue;
             }
-            if !books.window.has_room(now, books.config.packet) {
+            if !books.window.has_room(now, books.config.packet, || app.waiting()) {
                 return;
             }
             let Some((SessionId(slot), datagram)) = app.next_datagram(now) else {

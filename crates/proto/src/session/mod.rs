@@ -145,6 +145,9 @@ pub trait Application: Sized {
     /// The window has room: what leaves next, and over which session. It must be open, and is asked
     /// for again after each datagram; none if nothing shall leave before the next call.
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Self::Datagram)>;
+
+    /// How much waits for nothing but that, a datagram counted as long as one may be.
+    fn waiting(&self) -> Bytes;
 }
 
 /// What an application may do.

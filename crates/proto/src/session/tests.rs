@@ -71,6 +71,10 @@ impl Application for Log {
         Time::MAX
     }
 
+    fn waiting(&self) -> Bytes {
+        SessionConfig::PACKET * self.datagrams.len() as u64
+    }
+
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Note)> {
         self.datagrams.pop()
     }

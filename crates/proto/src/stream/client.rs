@@ -569,6 +569,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         self.reach_at().min(release).min(tick).min(self.uplink.timer())
     }
 
+    fn waiting(&self) -> Bytes {
+        self.uplink.waiting()
+    }
+
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
         let Client { watching, uplink, config, .. } = self;
         let Watching { info, receiving, .. } = watching.as_ref()?;

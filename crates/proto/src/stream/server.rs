@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
 
 use self::control_traffic::{ControlTraffic, MOST_OF_TREES, MOST_WHILE_BEHIND};
 use self::views::OverlayViews;
@@ -452,6 +453,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
     fn timer(&self, _now: Time) -> Time {
         let explores = self.exploration.as_ref().map_or(Time::MAX, |exploration| exploration.due());
         self.source.due().min(self.next_tick).min(explores).min(self.uplink.timer())
+    }
+
+    fn waiting(&self) -> Bytes {
+        self.uplink.waiting()
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

@@ -201,6 +201,11 @@ impl<C: Content> Uplink<C> {
         !self.told.is_empty() || !self.pushes.is_empty() || !self.behind.is_empty()
     }
 
+    /// What waits only until the window has room, each of it counted as a packet.
+    pub fn waiting(&self) -> Bytes {
+        Bytes::new(((self.told.len() + self.pushes.len() + self.behind.len()) * on_wire::PACKET) as u64)
+    }
+
     /// What leaves next, and to whom; pushes that have waited for `patience` do not.
     #[inline]
     pub fn pop(&mut self, now: Time, patience: Duration) -> Option<(SessionId, Next<C>)> {

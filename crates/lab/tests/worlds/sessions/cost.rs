@@ -82,6 +82,11 @@ impl Application for Source {
         if self.opens.is_empty() { self.next } else { Time::ZERO }
     }
 
+    fn waiting(&self) -> Bytes {
+        let waiting = self.receivers.len().saturating_sub(self.served) as u64;
+        Bytes::new(Block { name: [0; 2] }.wire_length() as u64 * waiting)
+    }
+
     #[inline]
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Block)> {
         let session = *self.receivers.get(self.served)?;

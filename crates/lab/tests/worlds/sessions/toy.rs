@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
 use anabranch_proto::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, WireLength};
 
 /// Something numbered of some length.
@@ -237,6 +238,15 @@ impl Application for Toy {
     fn timer(&self, _: Time) -> Time {
         let opens = self.plan.opens.get(self.next_opens).map_or(Time::MAX, |(at, _)| *at);
         opens.min(self.next_datagrams).min(self.next_messages).min(self.plan.closes)
+    }
+
+    fn waiting(&self) -> Bytes {
+        let waiting: u64 = match self.plan.datagrams {
+            // Without end: more than any window.
+            Datagrams::Always => u64::from(u32::MAX),
+            _ => self.known.iter().flatten().map(|known| known.waiting).sum(),
+        };
+        Bytes::new(waiting * u64::from(self.plan.length))
     }
 
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Numbered)> {

@@ -65,9 +65,9 @@ impl SharedWindow {
         self.lock().tell(now, member, mean);
     }
 
-    /// Whether a packet of `size` may leave now, whoever it goes to.
-    pub fn has_room(&self, now: Time, size: Bytes) -> bool {
-        self.lock().has_room(now, size)
+    /// Whether a packet of `size` may leave now, whoever it goes to, if there is any; `waiting` waits for that.
+    pub fn has_room(&self, now: Time, size: Bytes, waiting: Bytes) -> bool {
+        self.lock().has_room(now, size, waiting)
     }
 
     /// There is nothing to send although the window has room.

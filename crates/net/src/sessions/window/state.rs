@@ -316,11 +316,13 @@ impl State {
         self.limits.window - self.shared.in_flight().min(self.limits.window)
     }
 
-    pub fn has_room(&mut self, now: Time, size: Bytes) -> bool {
+    pub fn has_room(&mut self, now: Time, size: Bytes, waiting: Bytes) -> bool {
         let fits = self.is_empty() || self.left() >= size;
         self.awaits_pacer = fits && self.limits.rate.is_some() && self.pacer.release() > now;
         let may = fits && !self.awaits_pacer;
-        if !may {
+        if self.awaits_pacer {
+            self.shared.set_paced(waiting);
+        } else if !may {
             self.shared.set_held_back();
         }
         may

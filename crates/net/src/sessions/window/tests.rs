@@ -50,10 +50,10 @@ fn all_connections_together_have_no_more_in_flight_than_the_window() {
     send(&window, second, 1, 0);
     send(&window, second, 1, 1);
     assert_eq!((one.window(), other.window(), window.in_flight()), (2000, 2000, PACKET * 4));
-    assert!(!window.has_room(at(1), PACKET));
+    assert!(!window.has_room(at(1), PACKET, Bytes::ZERO));
     ack(&window, first, (20, 0), 0, 1);
     assert_eq!((one.window(), other.window()), (2000, 3000), "whoever sends next takes what is left");
-    assert!(window.has_room(at(20), PACKET) && !window.has_room(at(20), PACKET * 2));
+    assert!(window.has_room(at(20), PACKET, Bytes::ZERO) && !window.has_room(at(20), PACKET * 2, Bytes::ZERO));
     let loss = PACKET;
     window.lock().on_packet_lost(second, 0, loss, false);
     assert_eq!((one.window(), window.in_flight()), (3000, PACKET * 2));
@@ -65,10 +65,10 @@ fn a_connection_that_is_over_leaves_its_part_to_others() {
     let [(one, first), (other, second)] = [share(&window), share(&window)];
     send(&window, first, 0, 0);
     send(&window, first, 0, 1);
-    assert!(!window.has_room(at(0), PACKET));
+    assert!(!window.has_room(at(0), PACKET, Bytes::ZERO));
     let copy = one.clone_box();
     drop(one);
-    assert!(!window.has_room(at(0), PACKET), "somebody still speaks for it");
+    assert!(!window.has_room(at(0), PACKET, Bytes::ZERO), "somebody still speaks for it");
     drop(copy);
     assert_eq!((window.in_flight(), other.window()), (Bytes::ZERO, u64::MAX / 2));
     send(&window, second, 1, 0);
@@ -123,7 +123,7 @@ fn the_controller_learns_of_losses_and_grows_by_what_arrives() {
     let before = window.limits().window;
     for packet in 0..5 {
         send(&window, first, packet, packet);
-        assert!(window.has_room(at(packet), PACKET));
+        assert!(window.has_room(at(packet), PACKET, Bytes::ZERO));
     }
     window.lock().shared.set_held_back();
     ack(&window, first, (20, 0), 0, 4);
