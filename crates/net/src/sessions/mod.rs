@@ -49,6 +49,9 @@ pub use self::wire::WireApplication;
 /// The longest packet that leaves.
 const LONGEST_PACKET: usize = LEAST_MTU as usize;
 
+/// What a connection that the window has blocked has to send, which its library does not say: more than any window.
+const UNKNOWN: Bytes = Bytes::new(u64::MAX / 2);
+
 /// Datagrams in a row over sessions on which none may leave, after which an application is asked for no
 /// more before the next call.
 const MOST_WITHHELD: u32 = 64;
@@ -370,7 +373,8 @@ impl<A: WireApplication> QuicSessions<A> {
                 self.transmit(now, handle, port);
                 continue;
             }
-            if !self.books.window.has_room(now, Bytes::new(LONGEST_PACKET as u64), self.app.waiting()) {
+            let held = if self.books.blocked() > 0 { UNKNOWN } else { self.app.waiting() };
+            if !self.books.window.has_room(now, Bytes::new(LONGEST_PACKET as u64), held) {
                 break;
             }
             // Each once: what one needs may be more than there is room for.

@@ -1,6 +1,8 @@
 use core::convert::Infallible;
+use std::sync::{Arc, Mutex};
 
 use anabranch_control::flow::registry::{Setup, find};
+use anabranch_control::flow::{Feedback, FlowController, Limits};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
@@ -207,6 +209,49 @@ fn a_session_stands_after_one_round_trip_and_half_a_one_more_there() {
     assert_eq!(net.told(1), [Told::Open(0, 0, true)]);
     let round_trip = net.act(1, |_, sessions| sessions.least_round_trip(SessionId(0)));
     assert_eq!(round_trip, Some(MS(20)));
+}
+
+/// Lets a packet leave each 15 ms, and notes whether it was told that the application limits the sender.
+#[derive(Clone, Debug, Default)]
+struct Paced(Arc<Mutex<Vec<bool>>>);
+
+impl FlowController for Paced {
+    fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        self.0.lock().unwrap().push(feedback.app_limited);
+    }
+
+    fn limits(&self) -> Limits {
+        let packet = SessionConfig::PACKET;
+        Limits { rate: Some(packet / MS(15)), burst: packet, ..Limits::window(packet * 100) }
+    }
+
+    fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+}
+
+#[test]
+fn a_pacer_that_holds_back_nothing_limits_nobody() {
+    let mut net = two();
+    let told = Paced::default();
+    let rng = Rng::indexed(1, "peer", 0);
+    net.peers[0] = FlowSessions::new(Log::default(), SessionConfig::default(), key(0), Box::new(told.clone()), &rng);
+    let session = net.open(0, 1, Some(key(1))).unwrap();
+    net.run(MS(200));
+    // What the first one's ACK brings comes while the pacer waits after the second: 15 ms beyond 40.
+    let mut send = |net: &mut Net, datagrams: usize| {
+        net.act(0, |app, _| app.datagrams.extend((0..datagrams).map(|_| (session, Note(1000)))));
+    };
+    send(&mut net, 1);
+    net.run(MS(40));
+    told.0.lock().unwrap().clear();
+    send(&mut net, 1);
+    net.run(MS(10));
+    assert_eq!(*told.0.lock().unwrap(), [true]);
+    net.run(MS(200));
+    told.0.lock().unwrap().clear();
+    // Ten wait for it, and three of them would fill a round trip.
+    send(&mut net, 10);
+    net.run(MS(60));
+    assert_eq!(told.0.lock().unwrap().first(), Some(&false));
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub struct Receiving<C: Content> {
 }
 
 impl<C: Content> Receiving<C> {
-    /// Nothing yet of the stream of `source`, whose packets leave it `leaves_within` their manifest; players get what
+    /// Nothing yet of the stream of `source`, whose packets have left it `leaves_within` after their manifest; players get what
     /// comes from `first` on, which is asked for `now` and waited for from now on, however old it is.
     pub fn new(
         now: Time,

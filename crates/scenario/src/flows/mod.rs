@@ -216,7 +216,8 @@ pub struct FlowSpec {
 
 impl FlowSpec {
     /// The controller's parameters under `recovery`: those that were set, and under one of
-    /// [TCP's](LossRecovery::is_tcp), which stand for TCP as classic simulators run it, their reading of the window's rule too where nothing else was set.
+    /// [TCP's](LossRecovery::is_tcp), which stand for TCP as classic simulators run it, their reading of the window's
+    /// rule too where nothing else was set.
     pub fn parameters_under(&self, recovery: LossRecovery) -> Cow<'_, toml::Table> {
         let classic = if recovery.is_tcp() { self.controller.classic() } else { toml::Table::new() };
         if classic.keys().all(|key| self.parameters.contains_key(key)) {
