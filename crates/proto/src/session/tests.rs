@@ -211,7 +211,7 @@ fn a_session_stands_after_one_round_trip_and_half_a_one_more_there() {
     assert_eq!(round_trip, Some(MS(20)));
 }
 
-/// Lets a packet leave each 15 ms, and notes whether it was told that the application limits the sender.
+/// Lets a packet leave each 8 ms, and notes whether it was told that the application limits the sender.
 #[derive(Clone, Debug, Default)]
 struct Paced(Arc<Mutex<Vec<bool>>>);
 
@@ -222,7 +222,7 @@ impl FlowController for Paced {
 
     fn limits(&self) -> Limits {
         let packet = SessionConfig::PACKET;
-        Limits { rate: Some(packet / MS(15)), burst: packet, ..Limits::window(packet * 100) }
+        Limits { rate: Some(packet / MS(8)), burst: packet, ..Limits::window(packet * 100) }
     }
 
     fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
@@ -236,19 +236,19 @@ fn a_pacer_that_holds_back_nothing_limits_nobody() {
     net.peers[0] = FlowSessions::new(Log::default(), SessionConfig::default(), key(0), Box::new(told.clone()), &rng);
     let session = net.open(0, 1, Some(key(1))).unwrap();
     net.run(MS(200));
-    // What the first one's ACK brings comes while the pacer waits after the second: 15 ms beyond 40.
+    // The ACK of the first comes while the pacer waits after two more, 5 ms later.
     let mut send = |net: &mut Net, datagrams: usize| {
         net.act(0, |app, _| app.datagrams.extend((0..datagrams).map(|_| (session, Note(1000)))));
     };
     send(&mut net, 1);
     net.run(MS(40));
     told.0.lock().unwrap().clear();
-    send(&mut net, 1);
-    net.run(MS(10));
+    send(&mut net, 2);
+    net.run(MS(7));
     assert_eq!(*told.0.lock().unwrap(), [true]);
     net.run(MS(200));
     told.0.lock().unwrap().clear();
-    // Ten wait for it, and three of them would fill a round trip.
+    // Ten wait for it, and three of them fill a round trip.
     send(&mut net, 10);
     net.run(MS(60));
     assert_eq!(told.0.lock().unwrap().first(), Some(&false));
