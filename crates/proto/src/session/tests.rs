@@ -237,7 +237,7 @@ fn a_pacer_that_holds_back_nothing_limits_nobody() {
     let session = net.open(0, 1, Some(key(1))).unwrap();
     net.run(MS(200));
     // The ACK of the first comes while the pacer waits after two more, 5 ms later.
-    let mut send = |net: &mut Net, datagrams: usize| {
+    let send = |net: &mut Net, datagrams: usize| {
         net.act(0, |app, _| app.datagrams.extend((0..datagrams).map(|_| (session, Note(1000)))));
     };
     send(&mut net, 1);
