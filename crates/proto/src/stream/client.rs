@@ -388,7 +388,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let slice = manifest_slice(manifest.generation, watching.info.slices);
         for child in watching.pushing.children(slice) {
             if child != from {
-                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
+                self.uplink.push_ahead(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
         while let Some(arrived) = self.watching.as_mut().and_then(|watching| watching.receiving.next_proven()) {
@@ -523,7 +523,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     watching.receiving.manifests(first, last).take(MOST_MANIFESTS_AT_ONCE).map(Arc::clone).collect();
                 let granted = peer.grant_manifests(now, wanted.len());
                 for manifest in wanted.into_iter().take(granted) {
-                    self.uplink.tell(session, Datagram::Manifest(manifest));
+                    self.uplink.push_ahead(session, Datagram::Manifest(manifest));
                 }
             }
             Datagram::Have(map) => self.on_map(now, session, map),

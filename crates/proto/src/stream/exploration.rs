@@ -192,7 +192,7 @@ impl Exploration {
     }
 
     /// Looks who is there, of a server that can send `upload` and a stream whose slices take `slice` each on the
-    /// wire; draws chains in place of those that are over. Who is to be told of which link.
+    /// wire; draws chains in place of those that are over. Who is to be sent which link.
     pub fn on_tick<A: Copy>(
         &mut self,
         now: Time,
@@ -221,14 +221,14 @@ impl Exploration {
         let wanted = (self.rate * GAP.as_secs_f64()).ceil().max(1.0) as usize;
         // Those to come are made ready while others are at work.
         let ready = wanted + (wanted as f64 * PREPARATION.as_secs_f64() / LIFE.as_secs_f64()).ceil() as usize;
-        let mut told = Vec::new();
+        let mut chain_links = Vec::new();
         while self.chains.len() < ready {
-            self.draw(now, &members, &mut told);
+            self.draw(now, &members, &mut chain_links);
         }
         if self.next_packet == Time::MAX {
             self.next_packet = now;
         }
-        told
+        chain_links
     }
 
     /// Who has come, and who has gone.
@@ -262,7 +262,7 @@ impl Exploration {
     }
 
     /// One more chain of different clients at random.
-    fn draw<A: Copy>(&mut self, now: Time, members: &[&Member<A>], told: &mut Vec<(SessionId, ChainLink<A>)>) {
+    fn draw<A: Copy>(&mut self, now: Time, members: &[&Member<A>], chain_links: &mut Vec<(SessionId, ChainLink<A>)>) {
         let mut chosen: Vec<&Member<A>> = Vec::with_capacity(self.config.hops);
         while chosen.len() < self.config.hops {
             let member = members[self.rng.below(members.len())];
@@ -274,7 +274,7 @@ impl Exploration {
         self.next_chain = self.next_chain.wrapping_add(1);
         for (place, member) in chosen.iter().enumerate() {
             let next = chosen.get(place + 1).map(|next| next.contact);
-            told.push((member.session, ChainLink { chain: number, next }));
+            chain_links.push((member.session, ChainLink { chain: number, next }));
         }
         let begins = now + PREPARATION;
         let clients = chosen.iter().map(|member| (member.contact.client, Slot(member.slot as u16))).collect();

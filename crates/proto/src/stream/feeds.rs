@@ -93,11 +93,11 @@ struct Slice<A> {
     /// The one after the last packet that the feed, or the one before it that goes on, has pushed.
     brought: PacketId,
     /// From which packet on it is counted what the feed pushes, none before its first; and up to which it
-    /// is told with the next report. What came after the last one may have holes that its parent still
+    /// is in the next report. What came after the last one may have holes that its parent still
     /// mends.
     counted: Option<PacketId>,
-    told: PacketId,
-    /// How many came below `told`, and above.
+    report_end: PacketId,
+    /// How many came below `report_end`, and above.
     received: [u16; 2],
     /// Until when what its feed was asked for is expected from it alone.
     begins_until: Time,
@@ -119,7 +119,7 @@ pub enum Step<A> {
     /// Tell this parent to push the slice no more.
     Leave(u8, SessionId),
     /// Children are to know that nothing comes of this slice.
-    TellChildren(u8),
+    ReportStalled(u8),
     /// Nothing comes of a slice; whom the server has named instead is asked next.
     Silent(SilentFeed),
 }
@@ -145,7 +145,7 @@ impl<A: Copy> Feeds<A> {
             brought: begin,
             alive: now,
             counted: None,
-            told: begin,
+            report_end: begin,
             received: [0; 2],
             begins_until: Time::ZERO,
             is_reported: false,
@@ -307,19 +307,19 @@ impl<A: Copy> Feeds<A> {
     /// What clients pushed between the last two calls before this one, by slice: who, how many packets
     /// those that came show that it should have pushed, and how many came. One that pushes nothing is
     /// silent, and not among them.
-    pub fn take_counts(&mut self, mut tell: impl FnMut(ClientId, u16, u16)) {
+    pub fn take_counts(&mut self, mut report: impl FnMut(ClientId, u16, u16)) {
         let slices = self.slices.len() as u64;
         for state in &mut self.slices {
             let Some(counted) = state.counted else { continue };
-            let expected = state.told.since(counted).div_ceil(slices).min(u64::from(u16::MAX)) as u16;
+            let expected = state.report_end.since(counted).div_ceil(slices).min(u64::from(u16::MAX)) as u16;
             let received = state.received[0];
             if let Feed::Client(client) = state.feed
                 && expected > 0
             {
-                tell(client, expected, received.min(expected));
+                report(client, expected, received.min(expected));
             }
-            state.counted = Some(state.told.max(counted));
-            state.told = state.last.max(state.told);
+            state.counted = Some(state.report_end.max(counted));
+            state.report_end = state.last.max(state.report_end);
             state.received = [state.received[1], 0];
         }
     }
@@ -341,7 +341,7 @@ impl<A: Copy> Feeds<A> {
             }
             if now >= state.alive + SILENCE && !state.is_reported {
                 state.is_reported = true;
-                step(Step::TellChildren(slice));
+                step(Step::ReportStalled(slice));
             }
             let heard = state.session.and_then(|session| self.heard.get(session.index()));
             let is_behind = heard.is_some_and(|&heard| heard > Time::ZERO && now < heard + SILENCE);
@@ -435,11 +435,11 @@ impl<A: Copy> Slice<A> {
     #[inline]
     fn count(&mut self, id: PacketId) {
         let counted = *self.counted.get_or_insert_with(|| {
-            self.told = id;
+            self.report_end = id;
             id
         });
         if id >= counted {
-            let count = &mut self.received[usize::from(id >= self.told)];
+            let count = &mut self.received[usize::from(id >= self.report_end)];
             *count = count.saturating_add(1);
         }
     }
@@ -631,12 +631,12 @@ mod tests {
     fn who_asks_in_vain_for_another_parent_asks_ever_more_seldom_until_something_comes() {
         let mut feeds = fed();
         let asked = |feeds: &mut Feeds<u32>, from: u64, until: u64| {
-            let is_told = |tick: &u64| {
-                let mut is_told = false;
-                feeds.watch(at(50 * tick), PacketId(1000), |step| is_told |= matches!(step, Step::Silent(_)));
-                is_told
+            let is_silent = |tick: &u64| {
+                let mut is_silent = false;
+                feeds.watch(at(50 * tick), PacketId(1000), |step| is_silent |= matches!(step, Step::Silent(_)));
+                is_silent
             };
-            (from / 50..until / 50).filter(is_told).map(|tick| 50 * tick).collect::<Vec<_>>()
+            (from / 50..until / 50).filter(is_silent).map(|tick| 50 * tick).collect::<Vec<_>>()
         };
         // 400 ms of silence, and 600 ms, then 600, 1200, 2400, 4800 and always 9600 for its parent to begin.
         assert_eq!(asked(&mut feeds, 0, 35_000), [1000, 2000, 3600, 6400, 11_600, 21_600, 31_600]);

@@ -47,7 +47,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 Step::Leave(slice, session) => {
                     sessions.send(session, Message::Unsubscribe(SliceSet(1 << slice)));
                 }
-                Step::TellChildren(slice) => missed.insert(slice),
+                Step::ReportStalled(slice) => missed.insert(slice),
                 Step::Silent(feed) => {
                     silent.push(feed);
                     sessions.event(ClientEvent::Silent(feed));
@@ -59,11 +59,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         {
             sessions.send(server, Message::Silent(silent));
         }
-        self.tell_children(missed, sessions);
+        self.report_stalled(missed, sessions);
     }
 
     /// Those below wait for this client to mend it, and stay.
-    pub(super) fn tell_children(&self, missed: SliceSet, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn report_stalled(&self, missed: SliceSet, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &self.watching else { return };
         let mut stalled: BTreeMap<SessionId, SliceSet> = BTreeMap::new();
         for slice in missed.iter() {

@@ -47,8 +47,8 @@ mod tests {
         assert_eq!(of::<Tested>(&Datagram::Packet { id, stamp, packet }), PACKET);
         assert_eq!(of::<Tested>(&Datagram::Explore { chain: 1, nonce: 1, id, stamp, packet }), EXPLORATION);
         // The manifests of tests are as long as those of 38 packets.
-        let told = Manifest::<Tested> { generation: 1, first: id, packets: 38, proofs: true };
-        assert_eq!(of(&Datagram::Manifest(Arc::new(told))), manifest(38));
+        let announced = Manifest::<Tested> { generation: 1, first: id, packets: 38, proofs: true };
+        assert_eq!(of(&Datagram::Manifest(Arc::new(announced))), manifest(38));
     }
 
     #[test]

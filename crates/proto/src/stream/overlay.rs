@@ -2,7 +2,7 @@
 //! and tells the viewers that ask, in numbers alone: no address and no key is in it.
 //!
 //! Somebody has to look: a viewer asks while its page is open, every [`ASK_PERIOD`]. One answer tells of
-//! [`MOST_TOLD`] viewers at most, those around the one who asks: it, those above it up to the server, those that it
+//! [`MOST_LISTED`] viewers at most, those around the one who asks: it, those above it up to the server, those that it
 //! feeds, then others. All answers together take a part of what the server can send; who asks when that
 //! is used up waits for its turn.
 
@@ -17,8 +17,8 @@ pub const ASK_PERIOD: Duration = Duration::from_millis(2000);
 /// A page has been left if nobody has looked for so long.
 pub const LOOKED_AT: Duration = Duration::from_millis(5000);
 
-/// The most viewers that one answer tells of: it takes 37 bytes for each, and 2 for each slice.
-pub const MOST_TOLD: usize = 100;
+/// The most viewers that one answer lists: it takes 37 bytes for each, and 2 for each slice.
+pub const MOST_LISTED: usize = 100;
 
 /// What has happened lately, in this many events at most.
 pub const MOST_HAPPENINGS: usize = 50;
@@ -134,7 +134,7 @@ pub struct OverlayView {
     pub server_children: u32,
     /// Video that viewers have got, in bytes, those who are gone included.
     pub delivered_bytes: u64,
-    /// How many watch: more than are told of here, perhaps.
+    /// How many watch: more than are listed here, perhaps.
     pub watching: u32,
     /// How many viewers' delays are in which class of [`DELAYS`].
     pub delays: [u32; DELAYS.len() + 1],

@@ -62,8 +62,9 @@ pub struct Receiving<C: Content> {
     unproven: Vec<(Time, Arrived<C::Packet>)>,
     /// Within what time behind its manifest a generation has left.
     leaves_within: Duration,
-    /// Up to which packet manifests tell, and since when, from the last one on whose packets nobody waits for any more.
-    told: VecDeque<(Time, PacketId)>,
+    /// Up to which packet manifests announce the stream, and since when, from the last one on whose packets nobody waits
+    /// for any more.
+    announced: VecDeque<(Time, PacketId)>,
     /// How long players wait for a packet, and since when none has come that was missing.
     patience: Duration,
     came: Time,
@@ -88,7 +89,7 @@ impl<C: Content> Receiving<C> {
             manifests: VecDeque::new(),
             unproven: Vec::new(),
             leaves_within,
-            told: VecDeque::new(),
+            announced: VecDeque::new(),
             patience: config.patience,
             came: now,
             buffer,
@@ -132,8 +133,8 @@ impl<C: Content> Receiving<C> {
             return None;
         }
         let overdue =
-            self.told.partition_point(|(at, _)| *at + self.leaves_within + self.patience <= now).checked_sub(1)?;
-        self.buffer.skip_to(self.told[overdue].1)
+            self.announced.partition_point(|(at, _)| *at + self.leaves_within + self.patience <= now).checked_sub(1)?;
+        self.buffer.skip_to(self.announced[overdue].1)
     }
 
     /// When players are told that they miss what has not come; `Time::MAX` while there is something behind it.
@@ -142,8 +143,10 @@ impl<C: Content> Receiving<C> {
         if next < self.buffer.end() {
             return Time::MAX;
         }
-        let missed = self.told.partition_point(|(_, end)| *end <= next);
-        self.told.get(missed).map_or(Time::MAX, |(at, _)| (*at + self.leaves_within).max(self.came) + self.patience)
+        let missed = self.announced.partition_point(|(_, end)| *end <= next);
+        self.announced
+            .get(missed)
+            .map_or(Time::MAX, |(at, _)| (*at + self.leaves_within).max(self.came) + self.patience)
     }
 
     /// The manifest that covers `id`, if it has come.
@@ -155,8 +158,8 @@ impl<C: Content> Receiving<C> {
     /// The first packet above all that are known to have left the source: those that are here, and those whose
     /// manifest has come so long ago that they have left.
     pub fn left(&self, now: Time) -> PacketId {
-        let left = self.told.partition_point(|(at, _)| *at + self.leaves_within <= now).checked_sub(1);
-        left.map_or(self.buffer.end(), |last| self.told[last].1.max(self.buffer.end()))
+        let left = self.announced.partition_point(|(at, _)| *at + self.leaves_within <= now).checked_sub(1);
+        left.map_or(self.buffer.end(), |last| self.announced[last].1.max(self.buffer.end()))
     }
 
     /// A packet comes.
@@ -212,11 +215,11 @@ impl<C: Content> Receiving<C> {
         if place == 0 && self.manifests.len() >= MOST_MANIFESTS {
             return Some(false);
         }
-        if self.told.back().is_none_or(|(_, end)| *end < manifest.end()) {
-            self.told.push_back((now, manifest.end()));
+        if self.announced.back().is_none_or(|(_, end)| *end < manifest.end()) {
+            self.announced.push_back((now, manifest.end()));
         }
-        while self.told.get(1).is_some_and(|(at, _)| *at + self.leaves_within + self.patience <= now) {
-            self.told.pop_front();
+        while self.announced.get(1).is_some_and(|(at, _)| *at + self.leaves_within + self.patience <= now) {
+            self.announced.pop_front();
         }
         self.manifests.insert(place, manifest);
         if self.manifests.len() > MOST_MANIFESTS {
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_tells_of_packets_that_have_left_once_all_have_had_their_turn() {
+    fn a_manifest_shows_which_packets_have_left_once_all_have_had_their_turn() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
         let within = Duration::from_millis(300);
         let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), within);

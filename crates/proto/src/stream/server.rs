@@ -221,8 +221,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.distribute(now);
     }
 
-    /// Tells everybody what is new of its place in the trees.
-    fn tell_places(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+    /// Sends everybody what is new of its place in the trees.
+    fn send_assignments(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         let has_trees = self.config.mode.has_trees();
         if !has_trees && self.tracker.private_viewers().next().is_none() {
             return;
@@ -320,14 +320,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         }
         self.explore(now, is_review, sessions);
         self.pushing.drop_unassigned(now, |_, _| {});
-        self.tell_places(now, sessions);
-        self.tell_overlay(now, sessions);
+        self.send_assignments(now, sessions);
+        self.send_overlay_views(now, sessions);
         self.tracker.set_control(self.control.rate(now));
         self.uplink.set_rate(self.tracker.for_the_stream());
     }
 
-    /// Tells those who look at pages how all fare.
-    fn tell_overlay(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+    /// Sends those who look at pages how all fare.
+    fn send_overlay_views(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         while let Some(client) = self.views.next(now, self.tracker.upload()) {
             let Some(session) = self.peers.session_of(client) else { continue };
             let view = self.views.view(now, &self.tracker, self.source.edge(), Some(client));
@@ -375,7 +375,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 for feed in feeds {
                     self.tracker.on_silent(now, client, &feed);
                 }
-                self.tell_places(now, sessions);
+                self.send_assignments(now, sessions);
             }
             Message::Subscribe { slices, from } => {
                 let until = now + self.config.buffer.patience;
@@ -413,7 +413,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 let Some(peer) = self.peers.get_mut(session) else { return };
                 let granted = peer.grant_manifests(now, wanted.len());
                 for manifest in wanted.into_iter().take(granted) {
-                    self.uplink.tell(session, Datagram::Manifest(manifest));
+                    self.uplink.push_ahead(session, Datagram::Manifest(manifest));
                 }
             }
             Datagram::Want(ids) if is_repaired() => {

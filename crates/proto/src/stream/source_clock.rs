@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_packet_tells_when_others_would_have_come() {
+    fn the_fastest_packet_shows_when_others_would_have_come() {
         let mut clock = SourceClock::default();
         assert_eq!(clock.expected(Stamp(0)), None);
         // The stream began 5000 s before this host; packets take 80, 40 and 60 ms.

@@ -139,7 +139,7 @@ fn packets_go_to_players_in_order_from_the_edge_on() {
 }
 
 #[test]
-fn who_cannot_be_served_is_told_and_gets_in_when_there_is_room() {
+fn who_cannot_be_served_learns_so_and_gets_in_when_there_is_room() {
     // Room for one stream, and a client that can pass on none.
     let mut stage = Stage::new(Mode::Trees, Rate::from_bits_per_sec(2_600_000));
     stage.run(at(1000));

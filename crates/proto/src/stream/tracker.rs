@@ -130,8 +130,8 @@ pub struct Tracker<A> {
     taken: Vec<usize>,
     /// Slots of whom something is not known yet to those who have them: no other needs an assignment.
     news: BTreeSet<usize>,
-    /// The slot from which on the next is looked for whom to tell.
-    next_told: usize,
+    /// The slot from which on the next is looked for that gets an assignment.
+    next_assigned: usize,
     /// Those who are in no tree.
     private: PrivateViewers<A>,
     next_client: u32,
@@ -220,7 +220,7 @@ impl<A: Copy + Eq> Tracker<A> {
             slots: BTreeMap::new(),
             taken: Vec::new(),
             news: BTreeSet::new(),
-            next_told: 0,
+            next_assigned: 0,
             private: PrivateViewers::default(),
             next_client: 1,
             latencies: Latencies::default(),
@@ -466,9 +466,9 @@ impl<A: Copy + Eq> Tracker<A> {
     /// What the next viewer, in turn, has not been told yet of its places in the trees, and over which session it is.
     pub fn next_assignment(&mut self) -> Option<(SessionId, Assignment<A>)> {
         loop {
-            let slot = self.news.range(self.next_told..).next().or(self.news.first()).copied()?;
+            let slot = self.news.range(self.next_assigned..).next().or(self.news.first()).copied()?;
             self.news.remove(&slot);
-            self.next_told = slot + 1;
+            self.next_assigned = slot + 1;
             let Some(viewer) = &mut self.viewers[slot] else { continue };
             let new_parents = std::mem::take(&mut viewer.new_parents);
             let new_children = std::mem::take(&mut viewer.new_children);

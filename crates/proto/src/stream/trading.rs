@@ -52,7 +52,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
             let map = map(now, receiving, mesh, self.config.buffer.patience);
             for session in mesh.sessions() {
-                self.uplink.tell(session, Datagram::Have(Arc::clone(&map)));
+                self.uplink.push_ahead(session, Datagram::Have(Arc::clone(&map)));
             }
         }
         if now < *next_round {
@@ -94,7 +94,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             }
             for (parent, ids) in reclaimed {
                 for ids in ids.chunks(MAX_WANTED) {
-                    self.uplink.tell(parent, Datagram::Want(ids.into()));
+                    self.uplink.push_ahead(parent, Datagram::Want(ids.into()));
                 }
             }
         }
@@ -109,7 +109,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let uplink = &mut self.uplink;
         // Where no tree brings it, the server is asked only for what neighbours are not.
         if !info.mode.has_trees() {
-            mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+            mesh.ask(now, &sought, |session, ids| uplink.push_ahead(session, Datagram::Want(ids.into())));
         }
         // What is nearly too late, nobody but the server is sure to have; nor, where no tree brings it, what no
         // neighbour has although it is not new.
@@ -129,11 +129,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 mesh.note_asked(now, server, id);
             }
             if !urgent.is_empty() {
-                uplink.tell(server, Datagram::Want(urgent.into()));
+                uplink.push_ahead(server, Datagram::Want(urgent.into()));
             }
         }
         if info.mode.has_trees() {
-            mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+            mesh.ask(now, &sought, |session, ids| uplink.push_ahead(session, Datagram::Want(ids.into())));
         }
     }
 
@@ -154,7 +154,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let Some(Watching { receiving, mesh, .. }) = &mut self.watching else { return };
         if !mesh.contains(session) && mesh.add(session) {
             let map = map(now, receiving, mesh, self.config.buffer.patience);
-            self.uplink.tell(session, Datagram::Have(map));
+            self.uplink.push_ahead(session, Datagram::Have(map));
         }
     }
 

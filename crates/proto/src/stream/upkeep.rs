@@ -35,7 +35,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             let patience = if watching.info.mode.has_trees() { MANIFEST_PATIENCE } else { Duration::ZERO };
             for (from, first, last) in watching.receiving.missing_manifests(now, patience) {
                 watching.next_question = now + ROUND;
-                self.uplink.tell(from, Datagram::WantManifests(first, last));
+                self.uplink.push_ahead(from, Datagram::WantManifests(first, last));
             }
         }
         let mode = watching.info.mode;
@@ -43,7 +43,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             let holes = watching.receiving.manifest_holes();
             let feed = |slice| watching.feeds.session(slice).filter(|&session| self.peers.stands(session));
             watching.manifest_holes.ask(now, &holes, watching.info.slices, feed, |session, (first, last)| {
-                self.uplink.tell(session, Datagram::WantManifests(first, last));
+                self.uplink.push_ahead(session, Datagram::WantManifests(first, last));
             });
         }
         if mode.has_mesh() {

@@ -1,6 +1,6 @@
 //! What a peer has still to send, and what of it leaves first when its window has room:
 //!
-//! 1. manifests and what neighbours tell and ask each other: small, and others wait for it;
+//! 1. manifests and what neighbours announce to and ask of each other: small, and others wait for it;
 //! 2. pushes, in the order in which they came: a packet that is late here is late in a whole subtree;
 //! 3. packets that were asked for, of the neighbour that has least of what is here [Efthymiopoulos
 //!    2015, 2: the most deprived].
@@ -24,9 +24,9 @@ use super::on_wire;
 use super::packet::PacketId;
 use crate::session::SessionId;
 
-/// Datagrams of the first kind that wait at most, over all sessions: enough for a manifest and a map
+/// Datagrams ahead of pushes that wait at most, over all sessions: enough for a manifest and a map
 /// to each of a thousand neighbours.
-const MOST_TOLD: usize = 2048;
+const MOST_AHEAD: usize = 2048;
 
 /// Pushes that wait at most: two seconds of a gigabit a second would not fit, but a window would long
 /// have been known to be too small.
@@ -64,7 +64,8 @@ struct Asked {
 /// Queues of a peer.
 #[derive(Clone, Debug)]
 pub struct Uplink<C: Content> {
-    told: VecDeque<(SessionId, Datagram<C>)>,
+    /// What leaves ahead of all others.
+    ahead: VecDeque<(SessionId, Datagram<C>)>,
     /// Each with the time since which it waits.
     pushes: VecDeque<(SessionId, PacketId, Time)>,
     /// What leaves behind pushes, each with how many pushes had waited before it, all in all.
@@ -100,7 +101,7 @@ impl<C: Content> Uplink<C> {
     /// Empty, of a peer that believes that it can send `rate`.
     pub fn new(rate: Rate) -> Uplink<C> {
         Uplink {
-            told: VecDeque::new(),
+            ahead: VecDeque::new(),
             pushes: VecDeque::new(),
             behind: VecDeque::new(),
             pushed: 0,
@@ -138,9 +139,9 @@ impl<C: Content> Uplink<C> {
     }
 
     /// Sends `datagram` before any packet.
-    pub fn tell(&mut self, to: SessionId, datagram: Datagram<C>) {
-        if self.told.len() < MOST_TOLD {
-            self.told.push_back((to, datagram));
+    pub fn push_ahead(&mut self, to: SessionId, datagram: Datagram<C>) {
+        if self.ahead.len() < MOST_AHEAD {
+            self.ahead.push_back((to, datagram));
         }
     }
 
@@ -198,12 +199,12 @@ impl<C: Content> Uplink<C> {
 
     /// Whether anything waits only until the window has room.
     pub fn waits_for_room(&self) -> bool {
-        !self.told.is_empty() || !self.pushes.is_empty() || !self.behind.is_empty()
+        !self.ahead.is_empty() || !self.pushes.is_empty() || !self.behind.is_empty()
     }
 
     /// What waits only until the window has room, each of it counted as a packet.
     pub fn waiting(&self) -> Bytes {
-        Bytes::new(((self.told.len() + self.pushes.len() + self.behind.len()) * on_wire::PACKET) as u64)
+        Bytes::new(((self.ahead.len() + self.pushes.len() + self.behind.len()) * on_wire::PACKET) as u64)
     }
 
     /// What leaves next, and to whom; pushes that have waited for `patience` do not.
@@ -211,7 +212,7 @@ impl<C: Content> Uplink<C> {
     pub fn pop(&mut self, now: Time, patience: Duration) -> Option<(SessionId, Next<C>)> {
         self.held_until = Time::MAX;
         self.count(now);
-        if let Some((to, datagram)) = self.told.pop_front() {
+        if let Some((to, datagram)) = self.ahead.pop_front() {
             self.left -= on_wire::of(&datagram) as f64;
             return Some((to, Next::Ready(datagram)));
         }
@@ -252,7 +253,7 @@ impl<C: Content> Uplink<C> {
 
     /// A session is over: what was for it is not for the next one of its number.
     pub fn forget(&mut self, session: SessionId) {
-        self.told.retain(|(to, _)| *to != session);
+        self.ahead.retain(|(to, _)| *to != session);
         self.behind.retain(|(_, to, _)| *to != session);
         // Who was before the others is not known any more: what waits behind leaves a little sooner.
         let before = self.pushes.len();

@@ -71,7 +71,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         watching.monitoring.on_time(now, stamp, capacity, sessions.delivered());
         let to: Vec<SessionId> = watching.mesh.sessions().chain(self.server).collect();
         if let Some((to, epoch, mass)) = watching.monitoring.give(stamp, &to) {
-            self.uplink.tell(to, Datagram::Mass(epoch, mass));
+            self.uplink.push_ahead(to, Datagram::Mass(epoch, mass));
         }
     }
 }

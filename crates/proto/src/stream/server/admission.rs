@@ -79,14 +79,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 self.send(now, session, Message::Welcome(Box::new(Welcome { stream, sent, ticket })), sessions);
                 // By them it can tell what others send it before anybody pushes it any.
                 for manifest in self.manifests.iter().filter(|manifest| manifest.end() > begin) {
-                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                    self.uplink.push_ahead(session, Datagram::Manifest(Arc::clone(manifest)));
                 }
                 sessions.event(ServerEvent::Joined(client));
                 if self.config.mode.has_mesh() {
                     let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
                     self.send(now, session, Message::Neighbours(neighbours), sessions);
                 }
-                self.tell_places(now, sessions);
+                self.send_assignments(now, sessions);
             }
         }
     }

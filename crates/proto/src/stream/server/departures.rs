@@ -20,8 +20,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     /// Pages are told of it; before the tracker forgets.
     fn note_gone(&mut self, now: Time, client: ClientId, how: Happened) {
         let public = self.tracker.viewer(client).and_then(|viewer| viewer.reports.last());
-        let told = public.or_else(|| self.tracker.private_viewer(client)?.reports.last());
-        let played = told.map_or(0, |told| told.played);
+        let report = public.or_else(|| self.tracker.private_viewer(client)?.reports.last());
+        let played = report.map_or(0, |report| report.played);
         self.views.on_gone(now, client, how, played, self.source.edge());
     }
 

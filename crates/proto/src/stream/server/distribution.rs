@@ -36,7 +36,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         if self.config.mode.has_trees() {
             let slice = manifest_slice(manifest.generation, self.config.tracker.slices);
             for child in self.pushing.children(slice) {
-                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
+                self.uplink.push_ahead(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         } else {
             self.choose_seeds(&manifest);
@@ -67,9 +67,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let packets = usize::from(manifest.packets);
         // What is left for packets beside the manifests that go with them; of those a copy of the stream has one in
         // each generation already.
-        let told = Datagram::Manifest(Arc::clone(manifest));
+        let datagram = Datagram::Manifest(Arc::clone(manifest));
         let packet = MAX_PACKET as f64 * on_wire::STREAM;
-        let share = packet / (packet + on_wire::of(&told) as f64 / PACKETS_OF_A_SEED as f64);
+        let share = packet / (packet + on_wire::of(&datagram) as f64 / PACKETS_OF_A_SEED as f64);
         let of_packets = |packets: usize| (self.tracker.copies_of(packets) as f64 * share) as usize;
         // Some packets one copy more than others, where copies do not come out even.
         let before = |packet: usize| of_packets(packet).max(packet).min(packet * viewers.len());
@@ -81,7 +81,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.seeds.push_back((before(packet)..before(packet + 1)).map(|number| seed(number).1).collect());
         }
         for number in 0..group.min(copies) {
-            self.uplink.tell(seed(number).0, Datagram::Manifest(Arc::clone(manifest)));
+            self.uplink.push_ahead(seed(number).0, Datagram::Manifest(Arc::clone(manifest)));
         }
         self.next_seed = (self.next_seed + group) % viewers.len().max(1);
     }

@@ -20,12 +20,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     pub(super) fn explore(&mut self, now: Time, is_review: bool, sessions: &mut impl Sessions<Self>) {
         let Some(exploration) = &mut self.exploration else { return };
         let (members, rates) = (self.tracker.members(), (self.tracker.upload(), self.tracker.slice_rate()));
-        let told = exploration.on_tick(now, &members, rates, self.tracker.explored_links());
+        let chain_links = exploration.on_tick(now, &members, rates, self.tracker.explored_links());
         exploration.expire(now, self.tracker.explored_links());
         if is_review {
             self.tracker.set_explored(|client| exploration.places(client));
         }
-        for (session, link) in told {
+        for (session, link) in chain_links {
             self.send(now, session, Message::Chain(Box::new(link)), sessions);
         }
     }
@@ -38,7 +38,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let newest = kept.end().0.checked_sub(1).map(PacketId);
         if let Some((id, (stamp, packet))) = newest.and_then(|id| Some((id, kept.get(id)?))) {
             let (chain, nonce, packet) = (departure.chain, departure.nonce, packet.clone());
-            uplink.tell(departure.session, Datagram::Explore { chain, nonce, id, stamp, packet });
+            uplink.push_ahead(departure.session, Datagram::Explore { chain, nonce, id, stamp, packet });
         }
     }
 
@@ -54,7 +54,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         }
         let to: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
         if let Some((to, epoch, mass)) = self.monitoring.give(stamp, &to) {
-            self.uplink.tell(to, Datagram::Mass(epoch, mass));
+            self.uplink.push_ahead(to, Datagram::Mass(epoch, mass));
         }
     }
 }

@@ -9,7 +9,7 @@ use anabranch_control::units::Rate;
 use super::super::content::ClientId;
 use super::super::message::Report;
 use super::super::overlay::{
-    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_TOLD, OverlayView, ServerLoad, ViewerFigures, ViewerState,
+    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_LISTED, OverlayView, ServerLoad, ViewerFigures, ViewerState,
 };
 use super::super::packet::PacketId;
 use super::super::report_history::ReportHistory;
@@ -115,7 +115,7 @@ impl OverlayViews {
             delays[DELAYS.iter().position(|&upper| delay <= upper).unwrap_or(DELAYS.len())] += 1;
         }
         if let Some(around) = around
-            && viewers.len() > MOST_TOLD
+            && viewers.len() > MOST_LISTED
         {
             let part = part(tracker, around);
             viewers.retain(|viewer| part.contains(&viewer.client));
@@ -227,7 +227,7 @@ fn edges<A: Copy + Eq>(
     edges
 }
 
-/// Up to [`MOST_TOLD`] viewers, those nearest to `around` in the trees first.
+/// Up to [`MOST_LISTED`] viewers, those nearest to `around` in the trees first.
 fn part<A: Copy + Eq>(tracker: &Tracker<A>, around: ClientId) -> BTreeSet<ClientId> {
     let book = tracker.book();
     let mut nodes: Vec<NodeId> = Vec::new();
@@ -248,7 +248,7 @@ fn part<A: Copy + Eq>(tracker: &Tracker<A>, around: ClientId) -> BTreeSet<Client
     let mut part = BTreeSet::new();
     for client in near.chain(others) {
         part.insert(client);
-        if part.len() == MOST_TOLD {
+        if part.len() == MOST_LISTED {
             break;
         }
     }

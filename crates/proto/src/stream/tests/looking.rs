@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::stream::content::ClientId;
-use crate::stream::overlay::{Happened, MOST_TOLD, OverlayView, ServerLoad, ViewerState};
+use crate::stream::overlay::{Happened, MOST_LISTED, OverlayView, ServerLoad, ViewerState};
 
 fn look(stage: &mut Stage, node: u32) {
     stage.network.act(node, |peer, now, _| {
@@ -16,7 +16,7 @@ fn seen(stage: &Stage, node: u32) -> Option<(Time, OverlayView)> {
 }
 
 #[test]
-fn who_looks_sees_what_the_server_knows_and_who_does_not_is_told_nothing() {
+fn who_looks_sees_what_the_server_knows_and_who_does_not_is_sent_nothing() {
     let mut stage = eight(Mode::Hybrid);
     let load = ServerLoad { sent: MBIT(3), sent_bytes: 5_000_000, source_bytes: 2_500_000 };
     stage.network.act(SERVER, |peer, _, _| {
@@ -70,23 +70,23 @@ fn who_has_died_is_shown_for_a_while_and_what_it_got_stays_counted() {
 }
 
 #[test]
-fn an_audience_that_is_too_large_is_told_in_part_and_that_part_is_around_who_asks() {
+fn an_audience_that_is_too_large_is_listed_in_part_and_that_part_is_around_who_asks() {
     // Two chains are as long as they get: each viewer bears one copy and a little.
     let mut stage = Stage::new(Mode::Trees, MBIT(5));
     stage.run(at(1000));
-    let count = MOST_TOLD as u32 + 20;
+    let count = MOST_LISTED as u32 + 20;
     for node in 1..=count {
         stage.network.join(node, client(MBIT(4)), MBIT(4));
     }
     stage.run(at(4000));
     let StreamPeer::Server(server) = stage.network.peer(SERVER) else { panic!("a server") };
     let all = server.overlay(at(4000));
-    assert!(all.watching > MOST_TOLD as u32, "{}", all.watching);
+    assert!(all.watching > MOST_LISTED as u32, "{}", all.watching);
     look(&mut stage, 70);
     stage.run(at(5000));
     let (_, view) = seen(&stage, 70).unwrap();
     let me = stage.client(70).id().unwrap();
-    assert!(view.viewers.len() <= MOST_TOLD && view.viewers.iter().any(|viewer| viewer.client == me));
+    assert!(view.viewers.len() <= MOST_LISTED && view.viewers.iter().any(|viewer| viewer.client == me));
     for tree in &view.trees {
         let mut at: Option<ClientId> = Some(me);
         while let Some(client) = at {

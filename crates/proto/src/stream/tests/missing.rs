@@ -18,7 +18,7 @@ fn who_gets_manifests_alone_says_that_all_packets_are_missing() {
 }
 
 #[test]
-fn where_nothing_comes_any_more_players_are_told_and_what_comes_later_is_played() {
+fn where_nothing_comes_any_more_players_learn_of_the_gap_and_what_comes_later_is_played() {
     let mut stage = Stage::new(Mode::Hybrid, MBIT(10));
     stage.network.fate = Box::new(|now, _, _, datagram| {
         !(at(8000)..at(14_000)).contains(&now) || !matches!(datagram, Datagram::Packet { .. })
@@ -47,26 +47,29 @@ fn one_that_gets_nothing(paused: Time, end: Time) -> Stage {
     stage
 }
 
-/// When viewers of `node` were told that there is no room for them.
-fn told(stage: &Stage, node: u32) -> Vec<Time> {
-    let told = stage
+/// When viewers of `node` learned that there is no room for them.
+fn overloaded_at(stage: &Stage, node: u32) -> Vec<Time> {
+    let overloaded = stage
         .network
         .events
         .iter()
         .filter(|(_, of, event)| *of == node && matches!(event, StreamEvent::Client(ClientEvent::Overloaded)));
-    told.map(|(at, ..)| *at).collect()
+    overloaded.map(|(at, ..)| *at).collect()
 }
 
 #[test]
-fn who_is_let_in_and_gets_nothing_at_all_is_told_that_there_is_no_room_for_it() {
+fn who_is_let_in_and_gets_nothing_at_all_learns_that_there_is_no_room_for_it() {
     let stage = one_that_gets_nothing(at(30_000), at(30_000));
-    let times = told(&stage, 3);
+    let times = overloaded_at(&stage, 3);
     assert!((at(14_000)..at(15_500)).contains(&times[0]), "{times:?}");
     // It asks again two seconds later, and gets nothing again.
     assert!((at(26_000)..at(28_500)).contains(&times[1]) && times.len() == 2, "{times:?}");
     for node in [1, 2] {
         let (played, skipped) = stage.played(node, at(8000));
-        assert!(told(&stage, node).is_empty() && played > 20 * 190 && skipped == 0, "{node}: {played}, {skipped}");
+        assert!(
+            overloaded_at(&stage, node).is_empty() && played > 20 * 190 && skipped == 0,
+            "{node}: {played}, {skipped}"
+        );
     }
 }
 
@@ -74,5 +77,5 @@ fn who_is_let_in_and_gets_nothing_at_all_is_told_that_there_is_no_room_for_it() 
 fn nobody_is_sent_away_because_the_source_has_paused() {
     // What came before its pause was not enough to say that there is no room.
     let stage = one_that_gets_nothing(at(13_000), at(40_000));
-    assert_eq!([1, 2, 3].map(|node| told(&stage, node).len()), [0, 0, 0]);
+    assert_eq!([1, 2, 3].map(|node| overloaded_at(&stage, node).len()), [0, 0, 0]);
 }

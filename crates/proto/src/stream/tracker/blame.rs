@@ -56,12 +56,12 @@ impl<A: Copy + Eq> Tracker<A> {
             }
         }
         let packets = self.packets_of_a_slice() * MOST_REPORTED;
-        for told in report.parents.iter().take(usize::from(MAX_SLICES)) {
-            let Some(viewer) = self.viewer_mut(told.parent) else { continue };
+        for reported in report.parents.iter().take(usize::from(MAX_SLICES)) {
+            let Some(viewer) = self.viewer_mut(reported.parent) else { continue };
             let slices = fed.iter().find(|(parent, _)| *parent == viewer.node).map_or(0, |(_, slices)| *slices);
             let was_child = || viewer.former.iter().any(|&(child, until)| child == client && now < until);
             if slices > 0 || was_child() {
-                viewer.contribution.on_report(now, client, slices, packets, told);
+                viewer.contribution.on_report(now, client, slices, packets, reported);
             }
         }
     }

@@ -49,10 +49,10 @@ fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool
 }
 
 #[test]
-fn viewers_are_told_of_their_places_in_turn_and_each_of_all_that_is_new() {
+fn viewers_learn_of_their_places_in_turn_and_each_of_all_that_is_new() {
     let (mut tracker, clients) = audience(10, MBIT(4), 6);
-    let told = |tracker: &mut Tracker<u32>| tracker.next_assignment().map(|(session, _)| session.0);
-    let all: Vec<u32> = std::iter::from_fn(|| told(&mut tracker)).collect();
+    let assigned = |tracker: &mut Tracker<u32>| tracker.next_assignment().map(|(session, _)| session.0);
+    let all: Vec<u32> = std::iter::from_fn(|| assigned(&mut tracker)).collect();
     assert_eq!(all, (0..10).collect::<Vec<_>>(), "each once");
     // Half of them are told of a change, and then of another: the others are not forgotten for it.
     let change = |tracker: &mut Tracker<u32>| {
@@ -61,9 +61,9 @@ fn viewers_are_told_of_their_places_in_turn_and_each_of_all_that_is_new() {
         tracker.news.extend(slots);
     };
     change(&mut tracker);
-    let half: Vec<u32> = (0..5).filter_map(|_| told(&mut tracker)).collect();
+    let half: Vec<u32> = (0..5).filter_map(|_| assigned(&mut tracker)).collect();
     change(&mut tracker);
-    let rest: Vec<u32> = std::iter::from_fn(|| told(&mut tracker)).collect();
+    let rest: Vec<u32> = std::iter::from_fn(|| assigned(&mut tracker)).collect();
     assert_eq!((half, rest), (vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8, 9, 0, 1, 2, 3, 4]));
 }
 

@@ -16,12 +16,12 @@ use super::client_id;
 use crate::codec::{CodecError, Reader, Writer};
 use crate::stream::content::ClientId;
 use crate::stream::overlay::{
-    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_TOLD, OverlayView, ServerLoad, ViewerFigures, ViewerState,
+    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_LISTED, OverlayView, ServerLoad, ViewerFigures, ViewerState,
 };
 use crate::stream::packet::MAX_SLICES;
 
 /// Viewers that are read: those who watch, and those who have just gone.
-const MOST_VIEWERS: usize = MOST_TOLD + MOST_HAPPENINGS;
+const MOST_VIEWERS: usize = MOST_LISTED + MOST_HAPPENINGS;
 
 const VIEWER: usize = 4 + 1 + 2 + 2 + 4 + 4 + 8 + 8 + 2 + 2;
 const HAPPENING: usize = 2 + 4 + 1;

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::session::WireLength;
 use crate::stream::overlay::{
-    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_TOLD, OverlayView, ServerLoad, ViewerFigures, ViewerState,
+    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_LISTED, OverlayView, ServerLoad, ViewerFigures, ViewerState,
 };
 
 /// Content with bytes and without meaning.
@@ -195,7 +195,7 @@ fn views() -> impl Strategy<Value = OverlayView> {
             round_trip,
         }
     });
-    let viewers = prop::collection::vec(viewer, 0..=MOST_TOLD + MOST_HAPPENINGS).prop_map(|mut viewers| {
+    let viewers = prop::collection::vec(viewer, 0..=MOST_LISTED + MOST_HAPPENINGS).prop_map(|mut viewers| {
         viewers.sort_by_key(|viewer| viewer.client);
         viewers.dedup_by_key(|viewer| viewer.client);
         viewers
@@ -329,7 +329,7 @@ fn what_is_beyond_its_bounds_is_refused() {
         let head = [&[20][..], &[0; 40 + 4 * 8], &viewers.to_be_bytes(), &[slices, 0]].concat();
         refused(&[&head, rest].concat())
     };
-    let most = (MOST_TOLD + MOST_HAPPENINGS) as u16;
+    let most = (MOST_LISTED + MOST_HAPPENINGS) as u16;
     assert_eq!(view(most + 1, 0, &[]), CodecError::TooMany("viewers"));
     assert_eq!(view(most, 1, &[]), CodecError::Short, "no memory for what is not there");
     assert_eq!(view(0, MAX_SLICES + 1, &[]), CodecError::TooMany("slices"));
