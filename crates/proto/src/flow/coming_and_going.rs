@@ -52,7 +52,7 @@ impl SharedWindow {
             self.lost.numbers.push(number);
             self.lost.packets.push(Lost { sent, cause: LossCause::RetransmissionTimeout });
         });
-        self.tell_of_silence(now, receiver);
+        self.report_persistent_congestion(now, receiver);
     }
 
     fn abandon(&mut self, now: Time, receiver: PeerId, is_gone: bool) {

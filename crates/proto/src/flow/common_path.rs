@@ -1,13 +1,13 @@
 //! The one path that a controller sees which takes all receivers for one.
 //!
 //! Packets of a peer wait in its uplink's queue, whoever they go to, and behind it their ways part. A
-//! controller that is told the round trips of all of them as those of one path takes the difference
-//! between a far receiver and a near one for a queue. It is told a path that is as long as the ways are in
+//! controller that is given the round trips of all of them as those of one path takes the difference
+//! between a far receiver and a near one for a queue. It is given a path that is as long as the ways are in
 //! the mean, and the queue:
 //!
 //! ```text
 //! base      = mean over acknowledged packets of dmin_j
-//! told rtt  = base + (rtt_j - dmin_j)
+//! path rtt  = base + (rtt_j - dmin_j)
 //! ```
 //!
 //! for receiver `j` with least round trip `dmin_j`. By Little's law what is in flight to all is the rate of
@@ -34,9 +34,10 @@ pub struct CommonPath {
 }
 
 impl CommonPath {
-    /// What of the round trips to a receiver, which has just acknowledged `packets` packets, is told.
+    /// Takes a sample of the round trips to a receiver, which has just acknowledged `packets` packets; what they are
+    /// on the common path.
     #[inline]
-    pub fn tell(&mut self, rtt: &RoundTrip, packets: usize) -> RoundTrip {
+    pub fn sample(&mut self, rtt: &RoundTrip, packets: usize) -> RoundTrip {
         let least = rtt.min.as_nanos() as f64;
         if packets > 0 && rtt.min < Duration::from_nanos(u64::MAX) {
             self.packets = (self.packets + packets as f64).min(PACKETS.max(packets as f64));
@@ -82,33 +83,33 @@ mod tests {
     }
 
     #[test]
-    fn one_receivers_round_trips_are_told_as_they_are() {
+    fn one_receivers_round_trips_stay_as_they_are() {
         let mut path = CommonPath::default();
         for queue in [0, 5, 30, 5] {
-            let told = path.tell(&to(40, queue), 1);
-            assert_eq!((told.latest, told.min), (Some(MS(40 + queue)), MS(40)));
+            let common = path.sample(&to(40, queue), 1);
+            assert_eq!((common.latest, common.min), (Some(MS(40 + queue)), MS(40)));
         }
     }
 
     #[test]
     fn near_and_far_receivers_without_a_queue_are_a_path_without_one() {
         let mut path = CommonPath::default();
-        let mut told = path.tell(&to(20, 0), 1);
+        let mut common = path.sample(&to(20, 0), 1);
         for round in 0..2000 {
-            told = path.tell(&to(if round % 4 == 0 { 220 } else { 20 }, 0), 1);
-            assert_eq!((told.latest, told.smoothed), (Some(told.min), told.min));
+            common = path.sample(&to(if round % 4 == 0 { 220 } else { 20 }, 0), 1);
+            assert_eq!((common.latest, common.smoothed), (Some(common.min), common.min));
         }
-        assert!((65..=75).contains(&(told.min.as_nanos() / 1_000_000)), "{:?}", told.min);
+        assert!((65..=75).contains(&(common.min.as_nanos() / 1_000_000)), "{:?}", common.min);
     }
 
     #[test]
-    fn a_queue_is_told_whoevers_packet_has_waited_in_it() {
+    fn a_queue_is_reported_whoevers_packet_has_waited_in_it() {
         let mut path = CommonPath::default();
         for round in 0..200 {
-            let told = path.tell(&to(if round % 2 == 0 { 200 } else { 20 }, 30), 1);
-            assert_eq!(told.latest.map(|latest| latest - told.min), Some(MS(30)));
+            let common = path.sample(&to(if round % 2 == 0 { 200 } else { 20 }, 30), 1);
+            assert_eq!(common.latest.map(|latest| latest - common.min), Some(MS(30)));
         }
-        let told = path.tell(&to(20, 30), 1);
-        assert_eq!((told.smoothed - told.min).as_nanos() / 1_000_000, 30);
+        let common = path.sample(&to(20, 30), 1);
+        assert_eq!((common.smoothed - common.min).as_nanos() / 1_000_000, 30);
     }
 }

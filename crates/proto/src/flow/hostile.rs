@@ -76,7 +76,7 @@ fn sender(entry: &Entry, (paced, recovery): (bool, LossRecovery), seed: u64) -> 
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))
 }
 
-fn tell(entry: &Entry, how: (bool, LossRecovery), calls: &[(Clock, Call)], seed: u64) -> Result<(), TestCaseError> {
+fn drive(entry: &Entry, how: (bool, LossRecovery), calls: &[(Clock, Call)], seed: u64) -> Result<(), TestCaseError> {
     let name = entry.name;
     let mut sender = sender(entry, how, seed);
     let (mut now, mut sent, mut highest) = (Time::ZERO, Bytes::ZERO, 0);
@@ -164,7 +164,7 @@ proptest! {
     ) {
         for entry in CONTROLLERS {
             for (_, recovery) in LossRecovery::ALL {
-                tell(entry, (paced, recovery), &calls, seed)?;
+                drive(entry, (paced, recovery), &calls, seed)?;
             }
         }
     }

@@ -14,7 +14,7 @@
 //!
 //! The controller learns of a loss once weights add up to 1.
 //!
-//! For one receiver, every loss is told.
+//! For one receiver, every loss is reported.
 
 use anabranch_control::flow::RoundTrip;
 use anabranch_control::time::{Duration, Time};
@@ -24,7 +24,8 @@ use anabranch_control::time::{Duration, Time};
 struct Episode {
     /// Packets that left before belong to it.
     until: Option<Time>,
-    is_told: bool,
+    /// Whether the controller learned of it.
+    is_reported: bool,
 }
 
 /// The weights of losses, by receiver.
@@ -52,15 +53,15 @@ impl LossShares {
         }
         let episode = &mut self.episodes[receiver];
         if episode.until.is_some_and(|until| left <= until) {
-            return episode.is_told;
+            return episode.is_reported;
         }
         self.weight += if waits { share } else { share * share };
-        let is_told = self.weight >= 1.0 - ROUNDING;
-        if is_told {
+        let is_reported = self.weight >= 1.0 - ROUNDING;
+        if is_reported {
             self.weight = 0.0;
         }
-        *episode = Episode { until: Some(now), is_told };
-        is_told
+        *episode = Episode { until: Some(now), is_reported };
+        is_reported
     }
 }
 
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn one_receivers_losses_are_all_told() {
+    fn one_receivers_losses_are_all_reported() {
         let mut shares = LossShares::default();
         for round in 0..5 {
             assert!(shares.weigh(at(100 * round + 50), 0, 1.0, at(100 * round), round % 2 == 0));
@@ -93,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_receivers_one_loss_in_a_hundred_is_told_where_nothing_waits_and_one_in_ten_where_packets_do() {
+    fn of_ten_receivers_one_loss_in_a_hundred_is_reported_where_nothing_waits_and_one_in_ten_where_packets_do() {
         for (waits, expected) in [(false, 3), (true, 30)] {
             let mut shares = LossShares::default();
-            let mut told = |i: u64| shares.weigh(at(200 * i + 50), (i % 10) as usize, 0.1, at(200 * i), waits);
-            assert_eq!((0..300).filter(|&i| told(i)).count(), expected);
+            let mut is_reported = |i: u64| shares.weigh(at(200 * i + 50), (i % 10) as usize, 0.1, at(200 * i), waits);
+            assert_eq!((0..300).filter(|&i| is_reported(i)).count(), expected);
         }
     }
 

@@ -421,7 +421,7 @@ mod tests {
         }
 
         #[test]
-        fn what_another_range_above_adds_is_told_by_its_ends(
+        fn what_another_range_above_adds_is_shown_by_its_ends(
             steps in prop::collection::vec(prop_oneof![4 => Just(1i64), 4 => 2i64..4, 1 => -9i64..0], 2..100),
             lag in 1usize..4,
         ) {
@@ -433,8 +433,8 @@ mod tests {
                 numbers.insert(number as u64);
                 acks.push(numbers.next_ack());
                 let (ack, previous) = (acks[acks.len() - 1], acks[acks.len().saturating_sub(1 + lag)]);
-                let told = |ranges: &AckRanges| ranges.iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>();
-                let new: BTreeSet<u64> = told(&ack).difference(&told(&previous)).copied().collect();
+                let acked = |ranges: &AckRanges| ranges.iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>();
+                let new: BTreeSet<u64> = acked(&ack).difference(&acked(&previous)).copied().collect();
                 if let Some(ends) = ack.ends_over(&previous) {
                     prop_assert_eq!(ends.into_iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>(), new);
                 } else {
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_range_or_gap_that_is_too_long_the_older_end_stays_untold() {
+    fn of_a_range_or_gap_that_is_too_long_the_older_end_stays_unreported() {
         let long = 1 << 40;
         let ranges = |all: &[(u64, u64)]| AckRanges::new(all.iter().copied()).iter().collect::<Vec<_>>();
         assert_eq!(ranges(&[(5, long)]), [(long - u64::from(u32::MAX), long)]);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_in_disorder_are_told_as_far_as_the_order_goes() {
+    fn ranges_in_disorder_are_reported_as_far_as_the_order_goes() {
         let ranges = |all: &[(u64, u64)]| AckRanges::new(all.iter().copied()).iter().collect::<Vec<_>>();
         assert_eq!(ranges(&[(8, 9), (1, 2), (5, 6)]), [(8, 9), (1, 2)]);
         assert_eq!(ranges(&[(8, 9), (5, 7)]), [(8, 9)], "there is no gap between");
@@ -484,21 +484,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cumulative_ack_tells_the_beginning_alone() {
+    fn a_cumulative_ack_reports_the_beginning_alone() {
         let mut numbers = ReceivedNumbers::new(AckForm::Cumulative);
-        let told = |numbers: &mut ReceivedNumbers| numbers.next_ack().iter().collect::<Vec<_>>();
+        let acked = |numbers: &mut ReceivedNumbers| numbers.next_ack().iter().collect::<Vec<_>>();
         numbers.insert(2);
-        assert_eq!(told(&mut numbers), [], "nothing from the first number on");
+        assert_eq!(acked(&mut numbers), [], "nothing from the first number on");
         for (number, end) in [(0, 0), (3, 0), (5, 0), (1, 3), (6, 3), (4, 6), (7, 7), (8, 8)] {
             assert!(numbers.insert(number));
-            assert_eq!(told(&mut numbers), [(0, end)], "after {number}");
+            assert_eq!(acked(&mut numbers), [(0, end)], "after {number}");
         }
         assert!(!numbers.insert(3));
-        assert_eq!(told(&mut numbers), [(0, 8)]);
+        assert_eq!(acked(&mut numbers), [(0, 8)]);
     }
 
     #[test]
-    fn a_sack_tells_what_is_cumulative_and_the_blocks_that_changed_last() {
+    fn a_sack_reports_what_is_cumulative_and_the_blocks_that_changed_last() {
         let mut numbers = ReceivedNumbers::new(AckForm::Sack);
         let mut report = |number: u64| {
             numbers.insert(number);

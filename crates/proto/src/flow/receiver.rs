@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_told_at_once_until_it_is_filled() {
+    fn a_gap_is_reported_at_once_until_it_is_filled() {
         let mut receiver =
             FlowReceiver::new(AckPolicy { every: 2, max_delay: Duration::SECOND, ..AckPolicy::default() });
         for number in [0, 1] {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_counted_and_told_at_once() {
+    fn marks_are_counted_and_reported_at_once() {
         let mut receiver =
             FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, ..AckPolicy::default() });
         receiver.on_data(at(0), &data(0), true);

@@ -49,7 +49,7 @@ pub struct SendingEnd<A> {
     untrue: u64,
 }
 
-/// What a message told a sending end.
+/// What a message meant to a sending end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing that concerns it.
@@ -162,7 +162,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
                     self.untrue += 1;
                     return Heard::Nothing;
                 }
-                tell_losses(sender, out);
+                report_losses(sender, out);
                 Heard::Acked
             }
             FlowBody::SynAck(handshake) if handshake.nonce == self.nonce => {
@@ -241,7 +241,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
         if let Some(sender) = &mut self.sender {
             // What is not due yet is not done.
             sender.on_timer(now);
-            tell_losses(sender, out);
+            report_losses(sender, out);
         }
     }
 
@@ -278,9 +278,9 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
     }
 }
 
-/// Tells which packets the sender has just declared lost.
+/// Reports which packets the sender has just declared lost.
 #[inline]
-fn tell_losses<M>(sender: &FlowSender, out: &mut impl Out<M>)
+fn report_losses<M>(sender: &FlowSender, out: &mut impl Out<M>)
 where
     M: Machine<Event: From<FlowEvent>>,
 {
@@ -329,7 +329,7 @@ mod tests {
     const RECEIVER: u32 = 7;
     const NONCE: Nonce = [9; 16];
 
-    /// What has left, and what was told.
+    /// What has left, and the events.
     #[derive(Default)]
     struct Seen {
         left: Vec<FlowBody>,

@@ -3,7 +3,7 @@
 //!
 //! Where receivers come and go ([`SharedController::of_many`]), three things differ from a connection's:
 //!
-//! - Round trips are told as those of one path ([`CommonPath`]), unless the controller keeps receivers
+//! - Round trips are reported as those of one path ([`CommonPath`]), unless the controller keeps receivers
 //!   apart, and without what the receiver says it waited before it answered (RFC 9002, 5.3).
 //! - Losses weigh what their receiver has of the window ([`LossShares`]).
 //! - A congestion is persistent only if nothing that left later arrived anywhere (RFC 9002, 7.6.2).
@@ -206,7 +206,7 @@ impl SharedController {
     }
 
     /// What a packet that left at `left` would have noted, of which nothing is known any more: no rate can
-    /// be told by it.
+    /// be measured by it.
     pub fn unknown(&self, left: Time, size: Bytes) -> Sent {
         let delivered = self.delivery.delivered();
         let lost = self.lost;
@@ -243,7 +243,7 @@ impl SharedController {
             if !persistent_congestion && self.is_excused(now, learned, &own) {
                 lost = &[];
             }
-            rtt = self.tell_round_trip(own, acked.len());
+            rtt = self.sample_round_trip(own, acked.len());
         }
         let feedback = Feedback {
             receiver,
@@ -289,12 +289,12 @@ impl SharedController {
         rtt
     }
 
-    /// The controller's view of a receiver's round trips.
+    /// Takes a sample of a receiver's round trips; the controller's view of them.
     #[inline]
-    fn tell_round_trip(&mut self, own: RoundTrip, packets: usize) -> RoundTrip {
+    fn sample_round_trip(&mut self, own: RoundTrip, packets: usize) -> RoundTrip {
         let Some(many) = &mut self.many else { return own };
-        let told = many.path.tell(&own, packets);
-        if self.controller.distinguishes_receivers() { own } else { told }
+        let common = many.path.sample(&own, packets);
+        if self.controller.distinguishes_receivers() { own } else { common }
     }
 
     /// Whether the losses weigh too little for the controller to learn of them as such.
@@ -372,21 +372,21 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
     const SIZE: Bytes = Bytes::new(1000);
 
-    /// What a controller was told: round trips, losses, whether a congestion is persistent.
-    type Told = Arc<Mutex<Vec<(RoundTrip, usize, bool)>>>;
+    /// The feedback that a controller got: round trips, losses, whether a congestion is persistent.
+    type FeedbackLog = Arc<Mutex<Vec<(RoundTrip, usize, bool)>>>;
 
-    /// A controller that notes what it is told.
+    /// A controller that notes its feedback.
     #[derive(Clone, Debug)]
     struct Notes {
-        told: Told,
+        feedback: FeedbackLog,
         keeps_apart: bool,
         rate: Option<Rate>,
     }
 
     impl FlowController for Notes {
         fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-            let told = (feedback.rtt, feedback.lost.len(), feedback.persistent_congestion);
-            self.told.lock().unwrap().push(told);
+            let noted = (feedback.rtt, feedback.lost.len(), feedback.persistent_congestion);
+            self.feedback.lock().unwrap().push(noted);
         }
 
         fn distinguishes_receivers(&self) -> bool {
@@ -400,14 +400,14 @@ mod tests {
         fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
     }
 
-    fn shared(keeps_apart: bool) -> (SharedController, Told) {
+    fn shared(keeps_apart: bool) -> (SharedController, FeedbackLog) {
         paced(keeps_apart, None)
     }
 
-    fn paced(keeps_apart: bool, rate: Option<Rate>) -> (SharedController, Told) {
-        let told = Told::default();
-        let notes = Notes { told: Arc::clone(&told), keeps_apart, rate };
-        (SharedController::of_many(Box::new(notes), Rng::stream(1, "test"), SIZE, MS(25)), told)
+    fn paced(keeps_apart: bool, rate: Option<Rate>) -> (SharedController, FeedbackLog) {
+        let feedback = FeedbackLog::default();
+        let notes = Notes { feedback: Arc::clone(&feedback), keeps_apart, rate };
+        (SharedController::of_many(Box::new(notes), Rng::stream(1, "test"), SIZE, MS(25)), feedback)
     }
 
     fn at(millis: u64) -> Time {
@@ -463,55 +463,55 @@ mod tests {
     }
 
     #[test]
-    fn a_far_receiver_is_no_queue_and_who_keeps_them_apart_is_told_each_ones_way() {
+    fn a_far_receiver_is_no_queue_and_who_keeps_them_apart_sees_each_ones_way() {
         for keeps_apart in [false, true] {
-            let (mut shared, told) = shared(keeps_apart);
+            let (mut shared, feedback) = shared(keeps_apart);
             for (receiver, way) in [(0, 20), (1, 200), (0, 20), (1, 200)] {
                 let sent = [send(&mut shared, 0, receiver)];
                 shared.release(SIZE);
                 shared.on_learned(at(way), &learned(receiver, rtt(way, way), &sent, &[]));
             }
-            let told: Vec<RoundTrip> = told.lock().unwrap().iter().map(|(rtt, ..)| *rtt).collect();
-            assert!(told.iter().all(|rtt| rtt.latest == Some(rtt.min)));
-            assert_eq!(told[3].min, if keeps_apart { MS(200) } else { MS(110) });
+            let round_trips: Vec<RoundTrip> = feedback.lock().unwrap().iter().map(|(rtt, ..)| *rtt).collect();
+            assert!(round_trips.iter().all(|rtt| rtt.latest == Some(rtt.min)));
+            assert_eq!(round_trips[3].min, if keeps_apart { MS(200) } else { MS(110) });
         }
     }
 
     #[test]
     fn what_a_receiver_waits_before_it_answers_is_no_queue() {
-        let (mut shared, told) = shared(true);
+        let (mut shared, feedback) = shared(true);
         for (latest, delay, expected) in [(20, 0, 20), (60, 25, 35), (40, 25, 40)] {
             let sent = [send(&mut shared, 0, 0)];
             let learned = Learned { ack_delay: MS(delay), ..learned(0, rtt(latest, 20), &sent, &[]) };
             shared.on_learned(at(latest), &learned);
-            assert_eq!(told.lock().unwrap().last().unwrap().0.latest, Some(MS(expected)), "after {latest} ms");
+            assert_eq!(feedback.lock().unwrap().last().unwrap().0.latest, Some(MS(expected)), "after {latest} ms");
         }
     }
 
     #[test]
     fn a_loss_weighs_what_its_receiver_has_of_the_window() {
-        let (mut shared, told) = shared(false);
-        let mut told_of = 0;
+        let (mut shared, feedback) = shared(false);
+        let mut reported = 0;
         for round in 0..100 {
             let lost = [Lost { sent: send(&mut shared, 100 * round, 0), cause: LossCause::TimeThreshold }];
             // A queue of 80 ms.
             let learned = learned((round % 10) as u32, rtt(100, 20), &[], &lost);
             shared.on_learned(at(100 * round + 99), &learned);
-            told_of += told.lock().unwrap().drain(..).map(|(_, lost, _)| lost).sum::<usize>();
+            reported += feedback.lock().unwrap().drain(..).map(|(_, lost, _)| lost).sum::<usize>();
         }
-        assert_eq!((told_of, shared.lost()), (10, SIZE * 100));
+        assert_eq!((reported, shared.lost()), (10, SIZE * 100));
     }
 
     #[test]
     fn a_congestion_is_persistent_only_if_nothing_that_left_later_has_arrived_anywhere() {
         for (answered, expected) in [(5, true), (15, false)] {
-            let (mut shared, told) = shared(false);
+            let (mut shared, feedback) = shared(false);
             let arrived = [send(&mut shared, answered, 1)];
             let lost = [Lost { sent: send(&mut shared, 10, 0), cause: LossCause::TimeThreshold }];
             shared.on_learned(at(50), &learned(1, rtt(30, 30), &arrived, &[]));
             let learned = Learned { persistent_congestion: true, ..learned(0, rtt(30, 30), &[], &lost) };
             shared.on_learned(at(500), &learned);
-            assert_eq!(told.lock().unwrap().last().unwrap().2, expected);
+            assert_eq!(feedback.lock().unwrap().last().unwrap().2, expected);
         }
     }
 

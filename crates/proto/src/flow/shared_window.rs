@@ -266,7 +266,7 @@ impl SharedWindow {
         (number, may_be_marked)
     }
 
-    /// `from` answers; `arrived` is told what the packets carried that it acknowledges.
+    /// `from` answers; `arrived` is called with what the packets carried that it acknowledges.
     ///
     /// # Errors
     ///
@@ -301,12 +301,12 @@ impl SharedWindow {
         let space = &mut self.spaces[from.0 as usize];
         self.lost.clear();
         let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
-        self.tell(now, from, answer, persistent_congestion);
+        self.report(now, from, answer, persistent_congestion);
     }
 
-    /// Keeps the books of what was acknowledged and lost, and tells the controller.
+    /// Keeps the books of what was acknowledged and lost, and gives the controller its feedback.
     #[inline(always)]
-    fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
+    fn report(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
         let space = &mut self.spaces[from.0 as usize];
         self.shared.release(answer.pipe_bytes);
         self.shared.restore(answer.restored_bytes);
@@ -338,10 +338,10 @@ impl SharedWindow {
         }
     }
 
-    /// The same of losses that a timer tells, whose congestion is persistent.
+    /// The same of losses that a timer has found, whose congestion is persistent.
     #[inline(never)]
-    pub(super) fn tell_of_silence(&mut self, now: Time, from: PeerId) {
-        self.tell(now, from, Answer::default(), true);
+    pub(super) fn report_persistent_congestion(&mut self, now: Time, from: PeerId) {
+        self.report(now, from, Answer::default(), true);
     }
 
     /// What of all that was in flight was on its way to `from`, whose losses were just found.
@@ -368,9 +368,9 @@ impl SharedWindow {
                 self.lost.clear();
                 space.on_timeout(now, &mut self.lost);
                 if space.tcp() != Some(TcpRecovery::Idle) {
-                    self.tell_of_silence(now, to);
+                    self.report_persistent_congestion(now, to);
                 } else if self.in_flight() == Bytes::ZERO {
-                    self.tell(now, to, Answer::default(), false);
+                    self.report(now, to, Answer::default(), false);
                 }
             } else {
                 space.back_off();

@@ -65,7 +65,7 @@ pub struct Space {
     /// The next new byte of the stream.
     pub offset: u64,
     reordering: Reordering,
-    /// What the last ACK that was searched for spurious losses told.
+    /// What the last ACK that was searched for spurious losses acknowledged.
     searched: AckRanges,
     /// TCP's recovery in place of all that numbers packets here: those counts then stay as they
     /// are in an unused space, so that the usual recovery need not ask for it on its way.
@@ -191,7 +191,7 @@ impl Space {
     }
 
     /// Learns from an ACK, which a receiver may put off by `max_ack_delay`; newly acknowledged
-    /// packets are added to `acked`. `arrived` is told what they carried, and what packets that
+    /// packets are added to `acked`. `arrived` is called with what they carried, and what packets that
     /// were declared lost carried and need not be sent again, unless they are TCP's.
     #[inline]
     pub fn on_ack(
@@ -275,7 +275,7 @@ impl Space {
     }
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be
-    /// sent again if it has not been; `arrived` is told of it.
+    /// sent again if it has not been; `arrived` is called with it.
     #[cold]
     fn find_spurious_losses(
         &mut self,
@@ -321,10 +321,10 @@ impl Space {
         // An ACK that does not raise the largest number may have been overtaken: it must not
         // fail the validation.
         let is_newest = self.largest_acked.is_none_or(|before| largest > before);
-        // What arrived since the last ACK is newly acknowledged, or untold for want of ranges.
-        let untold = self.largest_acked.map_or(largest, |before| before.max(largest)) + 1 - self.acked;
+        // What arrived since the last ACK is newly acknowledged, or unreported for want of ranges.
+        let unreported = self.largest_acked.map_or(largest, |before| before.max(largest)) + 1 - self.acked;
         match ce_count.checked_sub(self.ce_count) {
-            Some(marks) if marks <= newly + untold => {
+            Some(marks) if marks <= newly + unreported => {
                 self.ce_count = ce_count;
                 return marks;
             }
@@ -545,11 +545,11 @@ mod tests {
         space.send(Time::ZERO, Piece { offset, length: 1, fin: false }).0
     }
 
-    /// How many packets were newly acknowledged; adds the offsets of which `on_ack` told.
-    fn acknowledge(space: &mut Space, numbers: (u64, u64), told: &mut Vec<u64>) -> usize {
+    /// How many packets were newly acknowledged; adds the offsets that `on_ack` reported.
+    fn acknowledge(space: &mut Space, numbers: (u64, u64), arrived: &mut Vec<u64>) -> usize {
         let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
         let mut acked = Vec::new();
-        space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked, |piece| told.push(piece.offset)).unwrap();
+        space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked, |piece| arrived.push(piece.offset)).unwrap();
         space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
         acked.len()
     }
@@ -557,33 +557,33 @@ mod tests {
     #[test]
     fn room_grows_with_a_burst_and_is_given_back_after_it() {
         let mut space = space(LossRecovery::Rack);
-        let mut told = Vec::new();
+        let mut arrived = Vec::new();
         let numbers: Vec<u64> = (0..200).map(|_| send(&mut space)).collect();
         assert_eq!(space.flights.len(), 256);
-        assert_eq!(acknowledge(&mut space, (0, 199), &mut told), numbers.len());
+        assert_eq!(acknowledge(&mut space, (0, 199), &mut arrived), numbers.len());
         let mut last = send(&mut space);
         for _ in 0..1000 {
             let next = send(&mut space);
-            assert_eq!(acknowledge(&mut space, (last, last), &mut told), 1, "a packet was forgotten");
+            assert_eq!(acknowledge(&mut space, (last, last), &mut arrived), 1, "a packet was forgotten");
             last = next;
         }
         assert_eq!(space.flights.len(), FIRST_ROOM);
     }
 
     #[test]
-    fn what_was_declared_lost_and_arrived_late_is_told_once_and_not_sent_again() {
+    fn what_was_declared_lost_and_arrived_late_is_reported_once_and_not_sent_again() {
         let mut space = space(LossRecovery::Rack);
         let numbers: Vec<u64> = (0..6).map(|_| send(&mut space)).collect();
-        let mut told = Vec::new();
-        acknowledge(&mut space, (numbers[1], numbers[5]), &mut told);
+        let mut arrived = Vec::new();
+        acknowledge(&mut space, (numbers[1], numbers[5]), &mut arrived);
         assert_eq!(space.again, [Piece { offset: 0, length: 1, fin: false }], "the first is not lost");
-        assert_eq!(told, [1, 2, 3, 4, 5]);
-        told.clear();
-        acknowledge(&mut space, (numbers[0], numbers[5]), &mut told);
-        assert_eq!(told, [0], "the stream's sender waits for what has arrived");
+        assert_eq!(arrived, [1, 2, 3, 4, 5]);
+        arrived.clear();
+        acknowledge(&mut space, (numbers[0], numbers[5]), &mut arrived);
+        assert_eq!(arrived, [0], "the stream's sender waits for what has arrived");
         assert!(space.again.is_empty());
-        told.clear();
-        acknowledge(&mut space, (numbers[0], numbers[5]), &mut told);
-        assert!(told.is_empty());
+        arrived.clear();
+        acknowledge(&mut space, (numbers[0], numbers[5]), &mut arrived);
+        assert!(arrived.is_empty());
     }
 }

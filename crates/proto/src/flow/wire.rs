@@ -23,8 +23,8 @@
 //! 24  data               rest        gap, range (4 + 4) for each further range
 //! ```
 //!
-//! A range is told as what it holds beside its last number, a gap as what it misses. A delay
-//! beyond 32 bits (4.3 s) is told as the longest that fits.
+//! A range is reported as what it holds beside its last number, a gap as what it misses. A delay
+//! beyond 32 bits (4.3 s) is reported as the longest that fits.
 
 use std::fmt;
 

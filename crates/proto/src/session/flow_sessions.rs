@@ -167,7 +167,7 @@ impl<A: Application> FlowSessions<A> {
         self.books.window.trace(record);
     }
 
-    pub(super) fn tell_open(&mut self, now: Time, slot: u32, out: &mut impl Out<Self>) {
+    pub(super) fn notify_open(&mut self, now: Time, slot: u32, out: &mut impl Out<Self>) {
         let Some(session) = self.books.session(slot) else { return };
         let remote = session.remote;
         self.app.on_open(now, SessionId(slot), &remote, &mut Acting { now, books: &mut self.books, out });

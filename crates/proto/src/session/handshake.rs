@@ -129,7 +129,7 @@ impl<A: Application> FlowSessions<A> {
         let sample = (welcome.attempt == Some(session.attempt.number)).then_some(session.attempt.sent);
         self.open(now, slot, sample);
         self.books.ping(now, slot, out);
-        self.tell_open(now, slot, out);
+        self.notify_open(now, slot, out);
     }
 
     /// The other end has shown that it has got the answer.
@@ -139,7 +139,7 @@ impl<A: Application> FlowSessions<A> {
         let sample = (session.attempt.number == 0).then_some(session.attempt.sent);
         self.books.half_open -= 1;
         self.open(now, slot, sample);
-        self.tell_open(now, slot, out);
+        self.notify_open(now, slot, out);
     }
 
     /// The session in `slot` stands; the last packet of the handshake that left at `sent` is

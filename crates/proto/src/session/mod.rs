@@ -99,7 +99,7 @@ pub trait Application: Sized {
     type Message: Clone + Debug + WireLength;
     /// What may be lost.
     type Datagram: Clone + Debug + WireLength;
-    /// What drivers and observers are told.
+    /// What drivers and observers are notified of.
     type Event;
 
     /// Somebody whose session this peer has not asked for proves to be `remote`: whether it may begin.

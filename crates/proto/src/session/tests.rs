@@ -25,9 +25,9 @@ impl WireLength for Note {
     }
 }
 
-/// What an application was told.
+/// What an application was notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum Event {
     Open(u32, u32, bool),
     Message(u32, usize),
     Datagram(u32, usize),
@@ -37,7 +37,7 @@ enum Told {
 #[derive(Clone, Debug, Default)]
 struct Log {
     refuses: bool,
-    told: Vec<Told>,
+    events: Vec<Event>,
     datagrams: Vec<(SessionId, Note)>,
 }
 
@@ -52,19 +52,19 @@ impl Application for Log {
     }
 
     fn on_open(&mut self, _: Time, session: SessionId, remote: &Remote<u32>, _: &mut impl Sessions<Log>) {
-        self.told.push(Told::Open(session.0, remote.address, remote.is_initiator));
+        self.events.push(Event::Open(session.0, remote.address, remote.is_initiator));
     }
 
     fn on_message(&mut self, _: Time, session: SessionId, message: Note, _: &mut impl Sessions<Log>) {
-        self.told.push(Told::Message(session.0, message.0));
+        self.events.push(Event::Message(session.0, message.0));
     }
 
     fn on_datagram(&mut self, _: Time, session: SessionId, datagram: Note, _: &mut impl Sessions<Log>) {
-        self.told.push(Told::Datagram(session.0, datagram.0));
+        self.events.push(Event::Datagram(session.0, datagram.0));
     }
 
     fn on_closed(&mut self, _: Time, session: SessionId, why: Closed, _: &mut impl Sessions<Log>) {
-        self.told.push(Told::Closed(session.0, why));
+        self.events.push(Event::Closed(session.0, why));
     }
 
     fn on_timer(&mut self, _: Time, _: &mut impl Sessions<Log>) {}
@@ -178,8 +178,8 @@ impl Net {
         }
     }
 
-    fn told(&mut self, node: u32) -> Vec<Told> {
-        core::mem::take(&mut self.peers[node as usize].app.told)
+    fn take_events(&mut self, node: u32) -> Vec<Event> {
+        core::mem::take(&mut self.peers[node as usize].app.events)
     }
 }
 
@@ -192,8 +192,8 @@ fn connected() -> (Net, SessionId) {
     let mut net = two();
     let session = net.open(0, 1, Some(key(1))).unwrap();
     net.run(MS(100));
-    assert_eq!(net.told(0), [Told::Open(0, 1, false)]);
-    assert_eq!(net.told(1), [Told::Open(0, 0, true)]);
+    assert_eq!(net.take_events(0), [Event::Open(0, 1, false)]);
+    assert_eq!(net.take_events(1), [Event::Open(0, 0, true)]);
     (net, session)
 }
 
@@ -202,11 +202,11 @@ fn a_session_stands_after_one_round_trip_and_half_a_one_more_there() {
     let mut net = two();
     net.open(0, 1, None).unwrap();
     net.run(MS(19));
-    assert_eq!((net.told(0), net.told(1)), (vec![], vec![]));
+    assert_eq!((net.take_events(0), net.take_events(1)), (vec![], vec![]));
     net.run(MS(1));
-    assert_eq!((net.told(0), net.told(1)), (vec![Told::Open(0, 1, false)], vec![]));
+    assert_eq!((net.take_events(0), net.take_events(1)), (vec![Event::Open(0, 1, false)], vec![]));
     net.run(MS(10));
-    assert_eq!(net.told(1), [Told::Open(0, 0, true)]);
+    assert_eq!(net.take_events(1), [Event::Open(0, 0, true)]);
     let round_trip = net.act(1, |_, sessions| sessions.least_round_trip(SessionId(0)));
     assert_eq!(round_trip, Some(MS(20)));
 }
@@ -231,9 +231,9 @@ impl FlowController for Paced {
 #[test]
 fn a_pacer_that_holds_back_nothing_limits_nobody() {
     let mut net = two();
-    let told = Paced::default();
+    let paced = Paced::default();
     let rng = Rng::indexed(1, "peer", 0);
-    net.peers[0] = FlowSessions::new(Log::default(), SessionConfig::default(), key(0), Box::new(told.clone()), &rng);
+    net.peers[0] = FlowSessions::new(Log::default(), SessionConfig::default(), key(0), Box::new(paced.clone()), &rng);
     let session = net.open(0, 1, Some(key(1))).unwrap();
     net.run(MS(200));
     // The ACK of the first comes while the pacer waits after two more, 5 ms later.
@@ -242,16 +242,16 @@ fn a_pacer_that_holds_back_nothing_limits_nobody() {
     };
     send(&mut net, 1);
     net.run(MS(40));
-    told.0.lock().unwrap().clear();
+    paced.0.lock().unwrap().clear();
     send(&mut net, 2);
     net.run(MS(7));
-    assert_eq!(*told.0.lock().unwrap(), [true]);
+    assert_eq!(*paced.0.lock().unwrap(), [true]);
     net.run(MS(200));
-    told.0.lock().unwrap().clear();
+    paced.0.lock().unwrap().clear();
     // Ten wait for it, and three of them fill a round trip.
     send(&mut net, 10);
     net.run(MS(60));
-    assert_eq!(told.0.lock().unwrap().first(), Some(&false));
+    assert_eq!(paced.0.lock().unwrap().first(), Some(&false));
 }
 
 #[test]
@@ -260,11 +260,11 @@ fn whoever_is_not_accepted_or_has_another_key_is_refused() {
     net.peers[1].app.refuses = true;
     net.open(0, 1, None).unwrap();
     net.run(MS(100));
-    assert_eq!((net.told(0), net.told(1)), (vec![Told::Closed(0, Closed::Refused)], vec![]));
+    assert_eq!((net.take_events(0), net.take_events(1)), (vec![Event::Closed(0, Closed::Refused)], vec![]));
     net.peers[1].app.refuses = false;
     net.open(0, 1, Some(key(7))).unwrap();
     net.run(MS(100));
-    assert_eq!((net.told(0), net.told(1)), (vec![Told::Closed(0, Closed::Refused)], vec![]));
+    assert_eq!((net.take_events(0), net.take_events(1)), (vec![Event::Closed(0, Closed::Refused)], vec![]));
     assert_eq!((net.peers[0].sessions(), net.peers[1].sessions()), (0, 0));
     // An honest end refuses by itself; a dishonest one is found out.
     let mut hello = two();
@@ -276,7 +276,7 @@ fn whoever_is_not_accepted_or_has_another_key_is_refused() {
         *asked = Some(key(1));
     }
     hello.run(MS(100));
-    assert_eq!((hello.told(0), hello.told(1)), (vec![Told::Closed(0, Closed::Refused)], vec![]));
+    assert_eq!((hello.take_events(0), hello.take_events(1)), (vec![Event::Closed(0, Closed::Refused)], vec![]));
     assert_eq!(hello.peers[1].sessions(), 0, "it was told");
 }
 
@@ -295,9 +295,9 @@ fn messages_go_before_datagrams_and_wait_for_the_session() {
     assert_eq!(net.peers[0].counters().datagrams_withheld, 1);
     net.act(0, |app, _| app.datagrams.push((session, Note(1200))));
     net.run(MS(100));
-    let messages = [0, 3000, 5].map(|length| Told::Message(0, length));
-    let told = net.told(1);
-    assert_eq!(told[..4], [[Told::Open(0, 0, true)].as_slice(), &messages].concat());
+    let messages = [0, 3000, 5].map(|length| Event::Message(0, length));
+    let events = net.take_events(1);
+    assert_eq!(events[..4], [[Event::Open(0, 0, true)].as_slice(), &messages].concat());
     assert_eq!(net.peers[0].counters().message_packets_sent, 3, "3011 bytes with lengths");
 }
 
@@ -306,9 +306,9 @@ fn a_session_with_too_much_that_waits_is_closed_at_both_ends() {
     let (mut net, session) = connected();
     net.passes = |packet| !matches!(packet.content, Content::Messages(_));
     net.act(0, |_, sessions| (0..1100).for_each(|_| sessions.send(session, Note(1000))));
-    assert_eq!(net.told(0), [Told::Closed(0, Closed::Misused)]);
+    assert_eq!(net.take_events(0), [Event::Closed(0, Closed::Misused)]);
     net.run(MS(100));
-    assert_eq!(net.told(1), [Told::Closed(0, Closed::ByPeer)]);
+    assert_eq!(net.take_events(1), [Event::Closed(0, Closed::ByPeer)]);
     assert_eq!((net.peers[0].in_flight(), net.peers[0].sessions()), (Bytes::ZERO, 0));
 }
 
@@ -325,14 +325,14 @@ fn a_number_is_used_again_once_its_session_is_over_and_begins_anew() {
     let again = net.open(0, 1, None).unwrap();
     assert_eq!(again, session);
     net.run(MS(200));
-    assert_eq!(net.told(0), [Told::Open(0, 1, false)]);
-    let told = net.told(1);
-    assert_eq!(told.iter().filter(|told| matches!(told, Told::Closed(0, Closed::ByPeer))).count(), 1);
-    assert_eq!(told.last(), Some(&Told::Open(0, 0, true)));
+    assert_eq!(net.take_events(0), [Event::Open(0, 1, false)]);
+    let events = net.take_events(1);
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Closed(0, Closed::ByPeer))).count(), 1);
+    assert_eq!(events.last(), Some(&Event::Open(0, 0, true)));
     assert_eq!(net.peers[0].counters().untrue, 0);
     net.act(0, |_, sessions| sessions.send(again, Note(77)));
     net.run(MS(100));
-    assert_eq!(net.told(1), [Told::Message(0, 77)]);
+    assert_eq!(net.take_events(1), [Event::Message(0, 77)]);
 }
 
 #[test]
@@ -340,13 +340,13 @@ fn an_idle_session_lives_by_a_few_packets_and_a_lost_peer_is_known_after_the_tim
     let (mut net, _) = connected();
     let before = net.sent;
     net.run(MS(100_000));
-    assert_eq!((net.told(0), net.told(1)), (vec![], vec![]));
+    assert_eq!((net.take_events(0), net.take_events(1)), (vec![], vec![]));
     // A ping of either end each 15 s, with an ACK each.
     assert!(net.sent - before <= 4 * 7, "{}", net.sent - before);
     net.passes = |_| false;
     net.run(MS(45_100));
-    assert_eq!(net.told(0), [Told::Closed(0, Closed::TimedOut)]);
-    assert_eq!(net.told(1), [Told::Closed(0, Closed::TimedOut)]);
+    assert_eq!(net.take_events(0), [Event::Closed(0, Closed::TimedOut)]);
+    assert_eq!(net.take_events(1), [Event::Closed(0, Closed::TimedOut)]);
 }
 
 /// What the receiver sends keeps the session alive, so that no idle timeout ends the silence.
@@ -359,10 +359,10 @@ fn a_silent_receiver_is_probed_every_two_seconds_however_long_nothing_reaches_it
         net.act(1, |app, _| app.datagrams.push((SessionId(0), Note(5))));
         net.run(MS(10_000));
     }
-    assert_eq!((net.told(0), net.told(1)), (vec![Told::Datagram(0, 5); 6], vec![]));
+    assert_eq!((net.take_events(0), net.take_events(1)), (vec![Event::Datagram(0, 5); 6], vec![]));
     net.passes = |_| true;
     net.run(MS(2_100));
-    assert_eq!(net.told(1), [Told::Message(0, 77)]);
+    assert_eq!(net.take_events(1), [Event::Message(0, 77)]);
 }
 
 #[test]
@@ -371,10 +371,10 @@ fn an_end_whose_farewell_was_lost_says_so_when_it_is_asked() {
     net.passes = |packet| !matches!(packet.content, Content::Close);
     net.act(0, |_, sessions| sessions.close(session));
     net.run(MS(100));
-    assert_eq!(net.told(1), []);
+    assert_eq!(net.take_events(1), []);
     net.act(1, |_, sessions| sessions.send(SessionId(0), Note(1)));
     net.run(MS(100));
-    assert_eq!(net.told(1), [Told::Closed(0, Closed::ByPeer)]);
+    assert_eq!(net.take_events(1), [Event::Closed(0, Closed::ByPeer)]);
 }
 
 #[test]
@@ -383,10 +383,10 @@ fn nobody_answers_after_the_idle_timeout_and_half_open_sessions_end_unheard() {
     net.passes = |packet| !matches!(packet.content, Content::Welcome(_));
     net.open(0, 1, None).unwrap();
     net.run(MS(29_000));
-    assert_eq!((net.told(0), net.peers[1].sessions()), (vec![], 1));
+    assert_eq!((net.take_events(0), net.peers[1].sessions()), (vec![], 1));
     net.run(MS(32_000));
-    assert_eq!(net.told(0), [Told::Closed(0, Closed::TimedOut)]);
-    assert_eq!((net.told(1), net.peers[1].sessions(), net.peers[1].books.half_open), (vec![], 0, 0));
+    assert_eq!(net.take_events(0), [Event::Closed(0, Closed::TimedOut)]);
+    assert_eq!((net.take_events(1), net.peers[1].sessions(), net.peers[1].books.half_open), (vec![], 0, 0));
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn sessions_are_bounded_and_those_that_strangers_begin_more_so() {
     net.run(MS(15));
     assert_eq!((net.peers[1].sessions(), net.peers[1].books.half_open), (2, 2));
     net.run(MS(20));
-    assert_eq!(net.told(0).iter().filter(|told| matches!(told, Told::Closed(_, Closed::Refused))).count(), 1);
+    assert_eq!(net.take_events(0).iter().filter(|event| matches!(event, Event::Closed(_, Closed::Refused))).count(), 1);
     assert_eq!(net.peers[1].counters().refused, 1);
 }
 
