@@ -52,7 +52,7 @@ impl RoundTripEstimator {
         self.smoothed = weigh(3, smoothed, adjusted_ns);
     }
 
-    /// What a controller is told; `sampled` says whether the latest sample is new.
+    /// What is reported to a controller; `sampled` says whether the latest sample is new.
     #[inline]
     pub fn report(&self, sampled: bool) -> RoundTrip {
         RoundTrip {

@@ -310,19 +310,19 @@ mod tests {
     fn what_the_application_leaves_unused_neither_grows_the_window_nor_moves_the_curve() {
         let mut cubic = reduced(Counting::Bytes);
         let mut rng = Rng::stream(1, "controller");
-        let mut tell = |cubic: &mut Classic<Cubic>, at_ms: u64, app_limited: bool| {
+        let mut on_ack = |cubic: &mut Classic<Cubic>, at_ms: u64, app_limited: bool| {
             let now = Time::ZERO + Duration::from_millis(at_ms);
             acknowledge(cubic, now, Duration::from_millis(100), app_limited, &mut rng);
             cubic.size()
         };
-        let before = tell(&mut cubic, 1000, false);
-        assert_eq!(tell(&mut cubic, 1001, true), before);
-        assert_eq!(tell(&mut cubic, 9000, true), before);
+        let before = on_ack(&mut cubic, 1000, false);
+        assert_eq!(on_ack(&mut cubic, 1001, true), before);
+        assert_eq!(on_ack(&mut cubic, 9000, true), before);
         // 8 s later the curve stands where it stood: an ACK adds what it would have added.
-        let added = tell(&mut cubic, 9001, false) - before;
+        let added = on_ack(&mut cubic, 9001, false) - before;
         let mut other = reduced(Counting::Bytes);
-        let first = tell(&mut other, 1000, false);
-        let expected = tell(&mut other, 1001, false) - first;
+        let first = on_ack(&mut other, 1000, false);
+        let expected = on_ack(&mut other, 1001, false) - first;
         assert!((added - expected).abs() < 1e-3, "{added} against {expected}");
     }
 

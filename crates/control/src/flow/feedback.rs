@@ -52,7 +52,7 @@ pub enum TcpRecovery {
         repeated: bool,
     },
     /// Nothing was in flight for a retransmission timeout, and the sender restarts then: a window that is larger than
-    /// the first one falls to it, and the threshold stays (RFC 5681, 4.1). Nothing else is told with it.
+    /// the first one falls to it, and the threshold stays (RFC 5681, 4.1). Nothing else is reported with it.
     Idle,
 }
 
@@ -92,11 +92,11 @@ pub struct Abandoned<'a> {
     pub is_gone: bool,
 }
 
-/// All that one receiver told us at one instant, or what the sender found out without it:
+/// All that one receiver reported at one instant, or what the sender found out without it:
 /// losses come with the ACK that reveals them, or alone when a timer does.
 #[derive(Clone, Copy, Debug)]
 pub struct Feedback<'a> {
-    /// Who told us.
+    /// Who reported it.
     pub receiver: PeerId,
     /// Round-trip times to it.
     pub rtt: RoundTrip,

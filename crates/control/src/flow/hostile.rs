@@ -1,4 +1,4 @@
-//! What must hold for every registered controller, whatever it is told: ACKs for what was
+//! What must hold for every registered controller, whatever feedback it gets: ACKs for what was
 //! never sent, times that go backwards, round trips of nothing or of a day.
 
 use proptest::prelude::*;
@@ -217,7 +217,7 @@ fn check(name: &str, controller: &Bounded, bounds: Bounds) -> Result<(), TestCas
     Ok(())
 }
 
-fn tell(
+fn drive(
     (entry, parameters): (&Entry, &str),
     packet: u64,
     bounds: Bounds,
@@ -254,7 +254,7 @@ fn seen(controller: &Bounded) -> (Limits, Option<Time>, Vec<(&'static str, u64)>
     (controller.limits(), controller.timer(), trace)
 }
 
-/// A controller that has been told `before`, its driver's clock and its random numbers.
+/// A controller that has been through `before`, its driver's clock and its random numbers.
 fn after_calls(entry: &Entry, parameters: &str, before: &[Call], seed: u64) -> (Bounded, Time, Rng) {
     let packet = Bytes::new(1000);
     let mut rng = Rng::stream(seed, "controller");
@@ -267,7 +267,7 @@ fn after_calls(entry: &Entry, parameters: &str, before: &[Call], seed: u64) -> (
     (controller, now, rng)
 }
 
-/// A clone goes on as the original would have, whatever the original is told meanwhile.
+/// A clone goes on as the original would have, whatever the original is called with meanwhile.
 fn check_clone(
     (entry, parameters): (&Entry, &str),
     before: &[Call],
@@ -314,18 +314,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_controller_keeps_its_bounds_whatever_it_is_told(
+    fn every_controller_keeps_its_bounds_whatever_feedback_it_gets(
         packet in prop_oneof![Just(1u64), Just(1000), Just(65_507)],
         bounds in bounds(),
         calls in prop::collection::vec(call(), 1..40),
         seed: u64,
     ) {
         for entry in CONTROLLERS {
-            tell((entry, ""), packet, bounds, &calls, seed)?;
+            drive((entry, ""), packet, bounds, &calls, seed)?;
         }
         for (name, parameters) in READINGS {
             let entry = find(name).expect("a registered controller");
-            tell((entry, parameters), packet, bounds, &calls, seed)?;
+            drive((entry, parameters), packet, bounds, &calls, seed)?;
         }
     }
 

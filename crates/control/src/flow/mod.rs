@@ -91,7 +91,7 @@ pub trait FlowController: Debug + DynClone + Send + Sync {
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng);
 
     /// From now on packets that have arrived wait for `wait`, in the mean, until a receiver that puts
-    /// off its ACKs tells of them; round trips are told without that. It is 0 at first, and where a
+    /// off its ACKs reports them; round trips are reported without that. It is 0 at first, and where a
     /// sender tells round trips with it.
     fn set_ack_wait(&mut self, wait: Duration) {
         let _ = wait;

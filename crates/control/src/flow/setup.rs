@@ -28,7 +28,7 @@ impl Setup {
         Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start, shared: false }
     }
 
-    /// The same, for a sender whose owner has told that its line sends `rate`: the window begins with what that
+    /// The same, for a sender whose owner has stated that its line sends `rate`: the window begins with what that
     /// sends in [`Setup::LINE_SPAN`], if that is more. Slow start would take five round trips to find what is known.
     pub fn on_line_of(self, rate: Rate) -> Setup {
         Setup { initial_window: self.initial_window.max(rate * Setup::LINE_SPAN), ..self }

@@ -437,8 +437,8 @@ mod tests {
                     relays.map(|relay| grants[relay].map_or(Stamp::NONE, |rate| Stamp::granting(1500.0 * rate)));
                 let (outcome, stamps) = if lost { (Outcome::TimedOut, &[][..]) } else { (Outcome::Acked, &stamps[..]) };
                 let now = self.now + Duration::from_millis(100);
-                let told = Report::of(outcome, &path, &self.rtts);
-                let report = Report { now, sent_at: self.now, destination: Slot(5), stamps, ..told };
+                let base = Report::of(outcome, &path, &self.rtts);
+                let report = Report { now, sent_at: self.now, destination: Slot(5), stamps, ..base };
                 self.controller.on_outcome(&report, &mut self.rng);
             }
         }
@@ -474,9 +474,9 @@ mod tests {
             assert!(before[..index].iter().all(|&rate| rate < 200.0), "step by step before: {before:?}");
             let path = [Hop { slot: Slot(index as u16), ..Hop::default() }];
             let stamps = [Stamp::granting(1500.0 * grant)];
-            let told = Report::of(Outcome::Acked, &path, &overlay.rtts);
+            let base = Report::of(Outcome::Acked, &path, &overlay.rtts);
             let now = overlay.now + Duration::from_millis(100);
-            let report = Report { now, sent_at: overlay.now, destination: Slot(5), stamps: &stamps, ..told };
+            let report = Report { now, sent_at: overlay.now, destination: Slot(5), stamps: &stamps, ..base };
             overlay.controller.on_outcome(&report, &mut overlay.rng);
         }
         // Of four, the third is in the middle. Who claims a million has shown nothing yet, and the fifth has not said.

@@ -141,7 +141,7 @@ impl FlowPeers {
         }
     }
 
-    /// A packet leaves over `path`: every relay's controller is told, and what was true then is noted.
+    /// A packet leaves over `path`: every relay's controller is notified, and what was true then is noted.
     fn leave(&mut self, now: Time, size: Bytes, path: &mut [Hop], rng: &mut Rng) {
         for hop in path {
             let peer = &mut self.peers[hop.slot.index()];

@@ -135,7 +135,7 @@ impl Driver {
                     *stamp = Stamp::from_bits(word);
                 }
                 let sent_at = Time::from_nanos(now.as_nanos().saturating_sub(rtt));
-                let told = Report {
+                let acked = Report {
                     now: *now,
                     sent_at,
                     destination: DESTINATION,
@@ -144,12 +144,12 @@ impl Driver {
                     ..Report::of(Outcome::Acked, &path, rtts)
                 };
                 match outcome {
-                    Outcome::Acked => controller.on_outcome(&told, rng),
+                    Outcome::Acked => controller.on_outcome(&acked, rng),
                     Outcome::TimedOut => {
-                        let lost = Report { outcome, one_way_nanos: None, stamps: &[], ..told };
+                        let lost = Report { outcome, one_way_nanos: None, stamps: &[], ..acked };
                         controller.on_outcome(&lost, rng);
                         if claims.comes_late {
-                            controller.on_late(&told, rng);
+                            controller.on_late(&acked, rng);
                         }
                     }
                 }
@@ -182,7 +182,7 @@ fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(),
     Ok(())
 }
 
-/// A clone goes on as the original would have, whatever the original is told meanwhile.
+/// A clone goes on as the original would have, whatever the original is called with meanwhile.
 fn check_clone(
     entry: &Entry,
     pacing: Pacing,
@@ -210,22 +210,26 @@ fn check_clone(
     Ok(())
 }
 
-/// The same calls, with ACKs that tell only of their arrival.
-fn untold(calls: &[Call]) -> Vec<Call> {
-    let untold = |call: &Call| match *call {
+/// The same calls, with ACKs that report only their arrival.
+fn without_telemetry(calls: &[Call]) -> Vec<Call> {
+    let strip = |call: &Call| match *call {
         Call::Outcome(clock, place, outcome, rtt, claims) => {
             let claims = Claims { stamps: [0; RELAYS], one_way_nanos: None, ..claims };
             Call::Outcome(clock, place, outcome, rtt, claims)
         }
         select => select,
     };
-    calls.iter().map(untold).collect()
+    calls.iter().map(strip).collect()
 }
 
-/// What a driver sees after `calls`, and after the same calls without what ACKs tell.
-fn seen_told_and_untold(entry: &Entry, calls: &[Call], seed: u64) -> Result<Option<[Seen; 2]>, TestCaseError> {
+/// What a driver sees after `calls`, and after the same calls without the telemetry of ACKs.
+fn seen_with_and_without_telemetry(
+    entry: &Entry,
+    calls: &[Call],
+    seed: u64,
+) -> Result<Option<[Seen; 2]>, TestCaseError> {
     let mut seen = Vec::new();
-    for calls in [calls, &untold(calls)] {
+    for calls in [calls, &without_telemetry(calls)] {
         let Some(controller) = make(entry, Pacing::Burst) else { return Ok(None) };
         let mut driver = Driver::new(controller, seed);
         for call in calls {
@@ -242,8 +246,9 @@ fn who_reads_telemetry_changes_with_it() {
     let ack = Call::Outcome(Clock::Forwards(50_000_000), 0, Outcome::Acked, 50_000_000, claims);
     let calls = [Call::Select(Clock::Forwards(1), 1), ack, Call::Select(Clock::Forwards(DAY), 1), ack];
     for entry in CONTROLLERS.iter().filter(|entry| entry.reads_telemetry) {
-        let [told, untold] = seen_told_and_untold(entry, &calls, 1).expect("honest calls").expect("made anywhere");
-        assert!(told != untold, "{}", entry.name);
+        let [with, without] =
+            seen_with_and_without_telemetry(entry, &calls, 1).expect("honest calls").expect("made anywhere");
+        assert!(with != without, "{}", entry.name);
     }
 }
 
@@ -254,8 +259,8 @@ proptest! {
     #[test]
     fn who_reads_no_telemetry_does_not_change_with_it(calls in prop::collection::vec(call(), 1..60), seed: u64) {
         for entry in CONTROLLERS.iter().chain(flow_controllers()).filter(|entry| !entry.reads_telemetry) {
-            if let Some([told, untold]) = seen_told_and_untold(entry, &calls, seed)? {
-                prop_assert!(told == untold, "{}", entry.name);
+            if let Some([with, without]) = seen_with_and_without_telemetry(entry, &calls, seed)? {
+                prop_assert!(with == without, "{}", entry.name);
             }
         }
     }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_is_told_from_who_shares_a_path() {
+    fn who_loses_is_distinguished_from_who_shares_a_path() {
         let mut truth = [0.01; 10];
         (truth[2], truth[7]) = (1.0, 0.4);
         for seed in 0..10 {
@@ -171,14 +171,14 @@ mod tests {
         let mut losses = Losses::new(4);
         let rtts = PairRtts::new(&RttConfig::default(), 4);
         let path = [Hop { slot: Slot(0), ..Hop::default() }, Hop { slot: Slot(1), ..Hop::default() }];
-        let mut told = Vec::new();
+        let mut shares = Vec::new();
         let report = |outcome| Report { destination: Slot(3), ..Report::of(outcome, &path, &rtts) };
-        losses.learn(&report(Outcome::Acked), |place, blame| told.push((place, blame.share)));
-        assert_eq!(told, [(0, 0.0), (1, 0.0)]);
-        told.clear();
-        losses.learn(&report(Outcome::TimedOut), |place, blame| told.push((place, blame.share)));
+        losses.learn(&report(Outcome::Acked), |place, blame| shares.push((place, blame.share)));
+        assert_eq!(shares, [(0, 0.0), (1, 0.0)]);
+        shares.clear();
+        losses.learn(&report(Outcome::TimedOut), |place, blame| shares.push((place, blame.share)));
         // Three nodes, equally suspect: each has a third and a little more.
-        assert!(told.iter().all(|&(_, share)| (0.33..0.35).contains(&share)), "{told:?}");
+        assert!(shares.iter().all(|&(_, share)| (0.33..0.35).contains(&share)), "{shares:?}");
         let before = losses.of(Slot(0));
         losses.forgive(&report(Outcome::Acked));
         assert!(losses.of(Slot(0)) < before);

@@ -17,7 +17,7 @@
 //! of its first pair. A packet and its ACK both wait at a relay:
 //! it delays a packet by w_k = q_k / 2 + Q / (2 h + 1), with h relays and a destination.
 //!
-//! What stays is told from what wanders by two things: it is learned while relays are idle, at the start,
+//! What stays is distinguished from what wanders by two things: it is learned while relays are idle, at the start,
 //! and no wait is less than none. Where w_k is found below zero by more than its deviation, b_k is lowered.
 //!
 //! Q is there because queues grow together when many begin together: each relay of one sender is seen a
@@ -319,8 +319,8 @@ mod tests {
             let path = [nodes[1], nodes[2]].map(|node| Hop { slot: Slot(node as u16), ..Hop::default() });
             let sent_at = Time::from_secs_f64(sent);
             let now = sent_at + Duration::from_secs_f64(round_trip);
-            let told = Report::of(Outcome::Acked, &path, &rtts);
-            queues.learn(&Report { now, sent_at, destination: Slot(PEERS as u16 - 1), ..told }, |_| sent < 4.0);
+            let base = Report::of(Outcome::Acked, &path, &rtts);
+            queues.learn(&Report { now, sent_at, destination: Slot(PEERS as u16 - 1), ..base }, |_| sent < 4.0);
             if (from..from + 1.0).contains(&sent) {
                 for (relay, sum) in sums.iter_mut().enumerate() {
                     sum.0 += queues.of(Slot(relay as u16)).0 / 100.0;

@@ -25,7 +25,7 @@ pub struct Bounds {
     loss_round_end: Bytes,
     /// Whether it ended with this ACK.
     pub loss_round_ended: bool,
-    /// ACKs and timers of this round that told of losses.
+    /// ACKs and timers of this round that reported losses.
     pub loss_events: u32,
     /// Losses may still be those of the last probe, which nothing has answered.
     pub of_probe: bool,

@@ -18,7 +18,7 @@
 //!   bandwidth filter would advance each round; like the drafts before it, we advance it
 //!   once for each probe and react to no more of its losses then (5.3.3.6).
 //! - Drain paces at 0.35 (5.3.2); the table in 5.6.1 still says 0.5.
-//! - A round of Startup with many losses is told by the ACKs that report some, since
+//! - A round of Startup with many losses is known by the ACKs that report some, since
 //!   feedback does not say which lost packets were neighbours (5.3.1.3).
 //! - The sender counts as limited by the window if a packet that left in this round trip or
 //!   the one before used it up: feedback tells only whether the application limits it.

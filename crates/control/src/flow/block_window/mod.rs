@@ -154,7 +154,7 @@ struct BlockWindow {
     injection: Octets,
     /// What is left of it.
     allowance: Octets,
-    /// How long what has arrived waits until that is told.
+    /// How long what has arrived waits until that is acknowledged.
     ack_wait: Duration,
     in_flight: Octets,
     /// As the last feedback said.

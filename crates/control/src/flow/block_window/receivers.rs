@@ -4,7 +4,7 @@ use crate::flow::PeerId;
 use crate::time::{Duration, Seconds, Time};
 use crate::units::Bytes;
 
-/// Receivers that are told apart. Those beyond share the entries of the first ones: where
+/// Receivers that are kept apart. Those beyond share the entries of the first ones: where
 /// two share, the shorter minimum makes the window smaller than either would alone need.
 pub const MAX_RECEIVERS: usize = 256;
 

@@ -274,7 +274,7 @@ mod tests {
         let mut rng = Rng::stream(1, "controller");
         let mut counts = Vec::new();
         for at in [0, 31, 32, 63] {
-            // What is told grows the window by a fraction; it is put back.
+            // What is acknowledged grows the window by a fraction; it is put back.
             acknowledge(&mut with, Time::from_nanos(1_000_000_000 + at * 1_000_000), RTT, false, &mut rng);
             let (cubic, window) = with.parts();
             window.size = Packets(700.0);

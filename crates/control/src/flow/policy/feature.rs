@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_from_which_nothing_comes_back_is_told_from_one_to_which_nothing_went() {
+    fn a_path_from_which_nothing_comes_back_is_distinguished_from_one_to_which_nothing_went() {
         let silent = Seen { sent: Bytes::ZERO, acked: Bytes::ZERO, ..seen() };
         assert_eq!(FlowFeature::SendRatio.value(&silent), 1.0);
         let dark = Seen { acked: Bytes::ZERO, ..seen() };

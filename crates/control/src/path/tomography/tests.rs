@@ -33,8 +33,8 @@ fn run(parameters: &str, limit: [Limit; 9], loss: f64, seconds: f64) -> (Box<dyn
         if due.is_some_and(|due| due <= asks) {
             let ((at, _), (sent_at, path, outcome)) = outcomes.pop_first().unwrap();
             now = now.max(at);
-            let told = Report::of(outcome, &path, &rtts);
-            controller.on_outcome(&Report { now, sent_at, destination: Slot(9), ..told }, &mut rng);
+            let base = Report::of(outcome, &path, &rtts);
+            controller.on_outcome(&Report { now, sent_at, destination: Slot(9), ..base }, &mut rng);
         } else {
             now = asks;
         }
