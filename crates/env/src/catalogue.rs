@@ -231,7 +231,8 @@ fn fixed(starts: &[f64]) -> Spec {
 }
 
 /// With a pace beside the window. Over 5 Mbit/s the window of a round trip is 20.6 packets, and whole ones carry less of
-/// the link than was told: an agent that tells more than there is would beat an oracle that tells what there is.
+/// the link than was directed: an agent that directs more than there is would beat an oracle that directs what there
+/// is.
 fn paced(spec: Spec) -> Spec {
     Spec { actuator: Actuator::Rate, ..spec }
 }
@@ -332,7 +333,7 @@ fn unequal(rng: &mut Rng) -> FlowScenario {
     unequal_hosts(active, Rate::from_bits_per_sec(rate as u64), rng)
 }
 
-/// Shares of what there is are told, by how many hosts there are besides.
+/// Shares of what there is are directed, by how many hosts there are besides.
 fn fair(mut spec: Spec) -> Spec {
     spec.features.push(Feature::Hosts);
     Spec { actuator: Actuator::Share, ..spec }
@@ -379,8 +380,8 @@ pub fn divided(rng: &mut Rng) -> FlowScenario {
     Net { rate, length: DIVIDED_LENGTH, ..five_mbit(hosts) }.scenario()
 }
 
-/// Sub-domains are told, each second, what part of an even share their hosts may have; the idle hold nothing that others could
-/// have, so that it is nothing to be punished for.
+/// Sub-domains are directed, each second, what part of an even share their hosts may have; the idle hold nothing that
+/// others could have, so that it is nothing to be punished for.
 fn domains(mut spec: Spec) -> Spec {
     spec.features.push(Feature::Hosts);
     let weights = Weights { sending: 0.0, ..Weights::default() };
@@ -404,8 +405,8 @@ fn short_flows(rng: &mut Rng) -> FlowScenario {
     Net { rate, queue, ..five_mbit(vec![host]) }.scenario()
 }
 
-/// The window that flows begin with is told, and what they take counts; a window says packets, so what the link carries
-/// in a round trip is seen besides.
+/// The window that flows begin with is directed, and what they take counts; a window says packets, so what the link
+/// carries in a round trip is seen besides.
 fn completion() -> Spec {
     let mut spec = Spec { actuator: Actuator::Initial, weights: Weights::OF_COMPLETION, ..drawn(short_flows) };
     spec.features.extend([Feature::Pipe, Feature::RoundTrip, Feature::Loss]);

@@ -1,8 +1,8 @@
 //! What a policy is compared with: the rule of a coordinator that does not learn, and an oracle that knows what
 //! cross traffic will do, and who will begin.
 //!
-//! Where rates are told, they divide the link: evenly among hosts, so that a sub-domain has as many parts as hosts that
-//! send. Where initial windows are, they divide what the link carries in a round
+//! Where rates are directed, they divide the link: evenly among hosts, so that a sub-domain has as many parts as hosts
+//! that send. Where initial windows are, they divide what the link carries in a round
 //! trip among those that send: `window = rate RTT_min / flows`, the parametrisation of [C3].
 
 use anabranch_scenario::policy::Actuator;
@@ -13,7 +13,7 @@ use crate::session::Session;
 const USUAL_INITIAL: f64 = 10.0;
 
 /// The rates of a coordinator that divides what cross traffic left in the step before among the hosts that are
-/// active: what it sees is what there was. It tells initial windows by the round trips that it has seen, for one flow
+/// active: what it sees is what there was. It directs initial windows by the round trips that it has seen, for one flow
 /// more than there are.
 pub fn rule(session: &Session, rates: &mut [f32]) {
     if session.spec().actuator == Actuator::Initial {
@@ -24,7 +24,7 @@ pub fn rule(session: &Session, rates: &mut [f32]) {
         return;
     }
     let left = 1.0 - session.cross_share();
-    tell(session, left, |agent| session.active_hosts(agent), rates);
+    actions(session, left, |agent| session.active_hosts(agent), rates);
 }
 
 /// The rates of one that knows what cross traffic takes in the step to come, and who begins in it. No coordinator
@@ -42,11 +42,11 @@ pub fn oracle(session: &mut Session, rates: &mut [f32]) {
     }
     let left = 1.0 - session.cross_next();
     let session = &*session;
-    tell(session, left, |agent| session.active_hosts(agent) + session.beginning(agent, now, next), rates);
+    actions(session, left, |agent| session.active_hosts(agent) + session.beginning(agent, now, next), rates);
 }
 
 /// What makes `left` of the link come to those who are active, in equal parts.
-fn tell(session: &Session, left: f64, active: impl Fn(usize) -> usize, rates: &mut [f32]) {
+fn actions(session: &Session, left: f64, active: impl Fn(usize) -> usize, rates: &mut [f32]) {
     divide(left, active, rates);
     if session.spec().actuator == Actuator::Share {
         // Those who are active now divide it by themselves.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_told_by_its_power_of_two() {
+    fn a_window_is_given_by_its_power_of_two() {
         assert_eq!((initial(8.0), initial(1.0), initial(0.2)), (3.0, 0.0, 0.0));
     }
 }

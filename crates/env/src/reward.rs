@@ -55,7 +55,7 @@ pub struct Terms {
     pub queue: f32,
     /// 1 if the link has dropped a packet, else 0.
     pub drop: f32,
-    /// The sum of the relative rates that hosts, or sub-domains, without active flows were told.
+    /// The sum of the relative rates that hosts, or sub-domains, without active flows were directed.
     pub sending: f32,
     /// The standard deviation of what the active hosts sent, over what the link carries.
     pub unfairness: f32,
@@ -67,7 +67,7 @@ impl Terms {
     /// The names, in the order of [`Terms::values`].
     pub const NAMES: [&'static str; 6] = ["throughput", "queue", "drop", "sending", "unfairness", "completion"];
 
-    /// Of what was seen of hosts, and of those who were told something: hosts, too, or sub-domains of them.
+    /// Of what was seen of hosts, and of those who were directed: hosts, too, or sub-domains of them.
     pub fn of(link: &LinkSeen, hosts: &[HostSeen], agents: &[HostSeen], completion: f64) -> Terms {
         let active = || hosts.iter().filter(|host| host.active > 0).map(|host| host.throughput);
         let count = active().count().max(1) as f64;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sub_domains_are_told_and_their_hosts_are_treated_alike() {
+    fn sub_domains_are_directed_and_their_hosts_are_treated_alike() {
         let hosts = [host(0.2, 1, 0.25), host(0.6, 1, 0.25), host(0.0, 0, 0.5), host(0.0, 0, 0.125)];
         let domains = [host(0.8, 2, 0.5), host(0.0, 0, 0.375)];
         let terms = Terms::of(&LinkSeen::default(), &hosts, &domains, 0.0);

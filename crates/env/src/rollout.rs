@@ -32,7 +32,7 @@ pub enum RolloutError {
 pub struct Rollout<'a> {
     /// What was seen before each step. After the step that ended an episode, its last observation.
     pub observations: &'a mut [f32],
-    /// What was told: what the policy said and the noise on it, before it is cut at its range.
+    /// The actions: what the policy said and the noise on it, before it is cut at its range.
     pub actions: &'a mut [f32],
     /// What each step was worth.
     pub rewards: &'a mut [f32],

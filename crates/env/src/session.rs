@@ -72,7 +72,7 @@ impl Session {
         &self.scenario
     }
 
-    /// How many hosts, or sub-domains, are told something, which is how many numbers an action has.
+    /// How many hosts, or sub-domains, are directed, which is how many numbers an action has.
     pub fn hosts(&self) -> usize {
         self.view.agents().len()
     }
@@ -144,17 +144,17 @@ impl Session {
         if self.ended.is_over() {
             return Ok(self.ended);
         }
-        self.view.tell(rates, &mut self.world);
+        self.view.direct(rates, &mut self.world);
         self.pass()
     }
 
-    /// A span passes in which nobody is told anything: a coordinator that has said nothing yet leaves its flows to their
+    /// A span passes in which nobody is directed: a coordinator that has said nothing yet leaves its flows to their
     /// controllers.
     ///
     /// # Errors
     ///
     /// As of [`Session::step`].
-    pub fn step_untold(&mut self) -> Result<Ended, FlowRunError> {
+    pub fn step_undirected(&mut self) -> Result<Ended, FlowRunError> {
         if self.ended.is_over() { Ok(self.ended) } else { self.pass() }
     }
 
@@ -255,7 +255,7 @@ impl Session {
         self.view.seen()
     }
 
-    /// The same of each that is told something: hosts, or sub-domains.
+    /// The same of each that is directed: hosts, or sub-domains.
     pub fn of_agents(&self) -> &[HostSeen] {
         self.view.of_agents()
     }

@@ -11,7 +11,7 @@ pub trait Monitor {
     /// A simulated second is over.
     fn on_second(&self);
 
-    /// At `now` a policy has told each host a rate relative to its link's, before it is cut at its range.
+    /// At `now` a policy has directed each host to a rate relative to its link's, before it is cut at its range.
     fn on_decision(&self, now: Time, rates: &[f32]) {
         let _ = (now, rates);
     }

@@ -168,7 +168,7 @@ fn named(lab: &Lab, setting: &str, scenario: &Scenario, runs: &[Measured]) -> Ve
     let share_named = |run: &Measured, wanted: bool| {
         let trace = run.rates.as_ref()?;
         let told = |name: &str, slot: usize| {
-            let values = trace.told.get(name)?;
+            let values = trace.traced.get(name)?;
             trace.of_slot(values, slot).nth(WITHIN_S - 1)
         };
         let mut named = Vec::new();

@@ -14,7 +14,7 @@
 //!   else the registries of special-purpose addresses name (RFC 6890; IPv6 outside 2000::/3).
 //!   Unspecified, multicast and broadcast addresses, and port 0, are barred even if listed.
 //!
-//! A datagram passes from outside to outside, from inside to inside, and between what was told and
+//! A datagram passes from outside to outside, from inside to inside, and between what is listed and
 //! any of these; never between outside and inside. A relay on a private address may be reachable
 //! from everywhere (port forwarding, the addresses of cloud providers), so that its own address
 //! alone opens nothing. An answer goes between the same two neighbours, the other way, and the rule
@@ -205,8 +205,8 @@ mod tests {
     }
 
     fn policy(listen: &str, forward_to: &[&str]) -> ForwardPolicy {
-        let told = forward_to.iter().map(|text| text.parse().unwrap()).collect();
-        ForwardPolicy::new(ip(listen), [ip("9.9.9.9"), ip("2600::9"), ip("10.0.0.5"), ip("127.0.0.1")], told)
+        let listed = forward_to.iter().map(|text| text.parse().unwrap()).collect();
+        ForwardPolicy::new(ip(listen), [ip("9.9.9.9"), ip("2600::9"), ip("10.0.0.5"), ip("127.0.0.1")], listed)
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_opens_these_networks_and_no_others() {
+    fn what_is_listed_opens_these_networks_and_no_others() {
         let policy = policy("9.9.9.9", &["10.1.0.0/16", "fd00::/8", "9.9.9.9/32", "0.0.0.0/32", "224.0.0.0/4"]);
         for (from, to, passes) in [
             ("8.8.8.8", "10.1.2.3", true),
@@ -302,9 +302,9 @@ mod tests {
         fn an_answer_passes_exactly_where_data_could_have_passed(
             (listen, came_to, from, to) in (any_address(), any_address(), any_address(), any_address()),
             ports in any::<(u16, u16)>(),
-            told in any::<([u8; 4], u8)>(),
+            listed in any::<([u8; 4], u8)>(),
         ) {
-            let network = IpNet::new(IpAddr::from(told.0), told.1 % 33).unwrap();
+            let network = IpNet::new(IpAddr::from(listed.0), listed.1 % 33).unwrap();
             let policy = ForwardPolicy::new(listen, [listen, ip("9.9.9.9")], vec![network]);
             let (from, to) = (SocketAddr::new(from, ports.0), SocketAddr::new(to, ports.1));
             for at in [None, Some(came_to)] {

@@ -329,8 +329,8 @@ mod tests {
         Report { proof: 3, code: Code::Failed, text: &text }.encode(&mut out);
         let report = Report::decode(&out).unwrap();
         assert_eq!((report.proof, report.code, report.text.len()), (3, Code::Failed, MAX_TEXT));
-        let told = "1".repeat(MAX_BLOCK_RANGES);
-        Report { proof: 3, code: Code::Accepted, text: &told }.encode(&mut out);
-        assert_eq!(Report::decode(&out).unwrap().text, told);
+        let ranges = "1".repeat(MAX_BLOCK_RANGES);
+        Report { proof: 3, code: Code::Accepted, text: &ranges }.encode(&mut out);
+        assert_eq!(Report::decode(&out).unwrap().text, ranges);
     }
 }

@@ -101,7 +101,7 @@ pub struct OverlayPeer<A, T = Telemetry> {
     offer_gap: Duration,
     /// Until when nothing leaves, as far as was known when something last might have.
     waits_until: Time,
-    tells: PhantomData<T>,
+    telemetry: PhantomData<T>,
 }
 
 const _: () = assert!(core::mem::offset_of!(OverlayPeer<u32>, sender) == 64, "what a packet needs is one line");
@@ -138,7 +138,7 @@ impl<A: Copy, T: TelemetryField> OverlayPeer<A, T> {
             destination,
             offer_gap,
             waits_until: Time::ZERO,
-            tells: PhantomData,
+            telemetry: PhantomData,
         }
     }
 

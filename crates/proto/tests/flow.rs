@@ -149,7 +149,7 @@ fn bounds_from_outside_hold_from_the_next_packet_on() {
 }
 
 #[test]
-fn what_a_packet_was_told_when_it_left_comes_back_with_its_ack() {
+fn what_a_packet_noted_when_it_left_comes_back_with_its_ack() {
     #[derive(Clone, Debug, Default)]
     struct Keeps(Vec<Sent>);
     impl FlowController for Keeps {
@@ -305,7 +305,7 @@ fn counts_of_marks_that_no_path_gives_end_ecn_for_that_receiver() {
 }
 
 #[test]
-fn marks_that_could_not_have_come_are_not_told_to_the_controller() {
+fn marks_that_could_not_have_come_are_not_reported_to_the_controller() {
     // Reno halves once for the first mark; what a failed validation reports halves nothing.
     let build = find("reno").unwrap().build;
     let build = || build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();

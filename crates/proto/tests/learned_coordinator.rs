@@ -77,17 +77,17 @@ impl Driven {
         self.report(now, 2, Seen::Link(link));
     }
 
-    /// What is due at `now`, and what hosts are told then.
+    /// What is due at `now`, and the directives that leave then.
     fn act(&mut self, now: Time) -> Vec<(u32, Directive)> {
         while self.coordinator.timer(now) <= now {
             self.coordinator.on_timer(now, &mut self.sessions);
         }
-        let mut told = Vec::new();
+        let mut directives = Vec::new();
         while let Some((session, datagram)) = self.coordinator.next_datagram(now) {
             let Datagram::Directive(directive) = datagram else { panic!("{datagram:?}") };
-            told.push((session.0, directive));
+            directives.push((session.0, directive));
         }
-        told
+        directives
     }
 
     fn take_events(&mut self) -> Vec<CoordinatorEvent> {
@@ -110,8 +110,9 @@ fn every_actuator_keeps_budgets_between_least_and_most_under_either_share_and_li
                         let setting = format!("{actuator:?}, {least} to {most}, {share:?}, {limit:?}");
                         let mut driven = Driven::new(config(half(actuator), [least, most], share));
                         driven.report_all(at(0), [HostSeen { limit, ..host(1) }, host(3)], LinkSeen::default());
-                        let told = driven.act(at(0));
-                        // Of an even share it is half of that; all else is relative to the link, whatever the rule's share is.
+                        let directives = driven.act(at(0));
+                        // Of an even share it is half of that; all else is relative to the link, whatever the rule's
+                        // share is.
                         let half = if actuator == Actuator::Share { 2_500_000 } else { 5_000_000 };
                         // Where not even what all keep fits, each has as large a part of that.
                         let mut keeps = [least.min(limit.unwrap_or(least)), least].map(Rate::bits_per_sec);
@@ -120,20 +121,20 @@ fn every_actuator_keeps_budgets_between_least_and_most_under_either_share_and_li
                         }
                         let most = [limit.map_or(most, |limit| most.min(limit)), most].map(Rate::bits_per_sec);
                         let expected = [0, 1].map(|place| half.min(most[place]).max(keeps[place]));
-                        let rates: Vec<u64> = told.iter().map(|(_, said)| said.rate.bits_per_sec()).collect();
+                        let rates: Vec<u64> = directives.iter().map(|(_, said)| said.rate.bits_per_sec()).collect();
                         assert_eq!(rates, expected, "{setting}");
                         let how = match actuator {
                             Actuator::Fixed => message::Actuator::Fixed,
                             Actuator::Bounded => message::Actuator::Maximum,
                             _ => message::Actuator::Rate,
                         };
-                        assert!(told.iter().all(|(_, said)| said.actuator == how), "{setting}");
-                        assert!(told.iter().all(|(_, said)| said.minimum == least.min(said.rate)), "{setting}");
-                        // Told again after half of a decision, for a lease as the rule's.
+                        assert!(directives.iter().all(|(_, said)| said.actuator == how), "{setting}");
+                        assert!(directives.iter().all(|(_, said)| said.minimum == least.min(said.rate)), "{setting}");
+                        // Directed again after half of a decision, for a lease as the rule's.
                         let renewed = driven.act(at(50));
                         assert_eq!(renewed.len(), 2, "{setting}");
                         let mut budget = Budget::default();
-                        for (_, said) in [told[1], renewed[1]] {
+                        for (_, said) in [directives[1], renewed[1]] {
                             assert_eq!(said.lifetime, Duration::from_nanos(262_500_000), "{setting}");
                             budget.take(at(0), said, None).unwrap();
                         }
@@ -148,10 +149,12 @@ fn every_actuator_keeps_budgets_between_least_and_most_under_either_share_and_li
 }
 
 #[test]
-fn until_all_that_it_sees_is_told_the_rule_decides_and_says_why() {
+fn until_all_that_it_sees_is_reported_the_rule_decides_and_says_why() {
     let learned = policy(&[Feature::Queue, Feature::RoundTrip], &[-0.5, 0.0], 0.5, Actuator::Rate, 100);
     let mut driven = Driven::new(config(learned, [Rate::ZERO, CAPACITY], Share::PerHost));
-    let rates = |told: &[(u32, Directive)]| told.iter().map(|(_, said)| said.rate.bits_per_sec()).collect::<Vec<_>>();
+    let rates = |directives: &[(u32, Directive)]| {
+        directives.iter().map(|(_, said)| said.rate.bits_per_sec()).collect::<Vec<_>>()
+    };
     driven.report(at(0), 0, Seen::Host(host(1)));
     assert_eq!(rates(&driven.act(at(0))), [], "the rule's, which waits for the monitor");
     assert_eq!(driven.take_events(), [CoordinatorEvent::ByRule(0)]);
@@ -183,8 +186,8 @@ fn until_all_that_it_sees_is_told_the_rule_decides_and_says_why() {
 }
 
 #[test]
-fn what_it_told_before_is_what_hosts_were_told_whoever_decided() {
-    // It says what it told before.
+fn what_it_directed_before_is_what_hosts_were_directed_whoever_decided() {
+    // It directs what it directed before.
     let learned = policy(&[Feature::PreviousRate, Feature::Queue], &[1.0, 0.0], 0.0, Actuator::Rate, 100);
     let mut driven = Driven::new(config(learned, [Rate::ZERO, CAPACITY], Share::PerHost));
     for now in [0, 100] {
@@ -193,9 +196,9 @@ fn what_it_told_before_is_what_hosts_were_told_whoever_decided() {
     }
     let link = LinkSeen { queued: Some(Bytes::ZERO), ..LinkSeen::default() };
     driven.report_all(at(200), [host(1), host(1)], link);
-    let told = driven.act(at(200));
+    let directives = driven.act(at(200));
     assert!(driven.coordinator.is_by_policy(0));
-    for (_, said) in told {
+    for (_, said) in directives {
         assert!(said.rate.bits_per_sec().abs_diff(4_750_000) < 10, "{}", said.rate);
     }
 }
@@ -204,7 +207,7 @@ fn what_it_told_before_is_what_hosts_were_told_whoever_decided() {
 fn a_decision_comes_at_equal_spans_whatever_flows_do_and_what_the_idle_lend_is_divided_each_tenth_of_a_second() {
     let learned = policy(&[Feature::Active], &[0.0], 0.4, Actuator::Lent, 500);
     let mut driven = Driven::new(config(learned, [Rate::ZERO, CAPACITY], Share::PerFlow));
-    let told = |driven: &mut Driven, millis| {
+    let directed = |driven: &mut Driven, millis| {
         let mut rates = [0; 2];
         for (place, said) in driven.act(at(millis)) {
             rates[place as usize] = said.rate.bits_per_sec();
@@ -212,12 +215,12 @@ fn a_decision_comes_at_equal_spans_whatever_flows_do_and_what_the_idle_lend_is_d
         rates.map(|rate| (rate + 5000) / 100_000)
     };
     driven.report_all(at(0), [host(1), host(0)], LinkSeen::default());
-    assert_eq!(told(&mut driven, 0), [80, 40], "the idle one keeps what it has when it begins");
+    assert_eq!(directed(&mut driven, 0), [80, 40], "the idle one keeps what it has when it begins");
     driven.report(at(40), 1, Seen::Host(host(2)));
-    assert_eq!(told(&mut driven, 50), [0, 0], "no decision in haste");
-    assert_eq!(told(&mut driven, 100), [40, 0], "who has begun takes back what it had lent");
+    assert_eq!(directed(&mut driven, 50), [0, 0], "no decision in haste");
+    assert_eq!(directed(&mut driven, 100), [40, 0], "who has begun takes back what it had lent");
     driven.report(at(140), 0, Seen::Host(host(0)));
-    assert_eq!(told(&mut driven, 200), [0, 80]);
+    assert_eq!(directed(&mut driven, 200), [0, 80]);
 }
 
 /// A soak found it: eight hosts that are told a whole link each lend all of it to the one that sends.
@@ -226,12 +229,12 @@ fn what_the_idle_lend_is_no_more_than_a_quarter_more_than_the_link_carries() {
     let learned = policy(&[Feature::Active], &[0.0], 1.0, Actuator::Lent, 100);
     let mut driven = Driven::new(config(learned, [Rate::ZERO, MBIT(20)], Share::PerFlow));
     driven.report_all(at(0), [host(1), host(0)], LinkSeen::default());
-    let told = driven.act(at(0));
-    assert_eq!(told[0].1.rate, Rate::from_bits_per_sec(12_500_000));
+    let directives = driven.act(at(0));
+    assert_eq!(directives[0].1.rate, Rate::from_bits_per_sec(12_500_000));
 }
 
 #[test]
-fn what_no_training_showed_it_is_told_once_for_each_link() {
+fn what_no_training_showed_it_is_reported_once_for_each_link() {
     let mut learned = policy(&[Feature::Flows], &[1.0], 0.0, Actuator::Rate, 100);
     learned.policy = learned.policy.with_known(vec![0.0], vec![0.25]).unwrap();
     let mut driven = Driven::new(config(learned, [Rate::ZERO, CAPACITY], Share::PerFlow));
@@ -240,9 +243,12 @@ fn what_no_training_showed_it_is_told_once_for_each_link() {
     assert_eq!(driven.take_events(), [CoordinatorEvent::ByPolicy(0)]);
     for now in [100, 200] {
         driven.report_all(at(now), [host(4), host(0)], LinkSeen::default());
-        let told = driven.act(at(now));
+        let directives = driven.act(at(now));
         // Four of eight are cut to what two are.
-        assert!(told.iter().all(|(place, said)| *place != 0 || said.rate.bits_per_sec() == 2_500_000), "{told:?}");
+        assert!(
+            directives.iter().all(|(place, said)| *place != 0 || said.rate.bits_per_sec() == 2_500_000),
+            "{directives:?}"
+        );
     }
     assert_eq!(driven.take_events(), [CoordinatorEvent::Beyond(0)]);
     let said = driven.coordinator.beyond(0).unwrap();
@@ -276,8 +282,9 @@ fn others_are_counted_over_an_interval_and_next_to_nothing_is_none() {
             [HostSeen { sent: Bytes::new(sent), ..host(1) }, host(0)],
             LinkSeen { sent: Bytes::new(passed), ..LinkSeen::default() },
         );
-        let told = driven.act(at(now));
-        let rate = told.iter().find(|(place, _)| *place == 0).map(|(_, said)| said.rate.bits_per_sec() as f64 / 1e7);
+        let directives = driven.act(at(now));
+        let rate =
+            directives.iter().find(|(place, _)| *place == 0).map(|(_, said)| said.rate.bits_per_sec() as f64 / 1e7);
         assert!(rate.is_none_or(|rate| (rate - expected).abs() < 1e-6), "{rate:?} at {now} ms");
         let known = driven.coordinator.known()[0].budget().unwrap().0.bits_per_sec() as f64 / 1e7;
         assert!((known - expected).abs() < 1e-6, "{known} at {now} ms");
@@ -285,7 +292,7 @@ fn others_are_counted_over_an_interval_and_next_to_nothing_is_none() {
 }
 
 #[test]
-fn what_no_coordinator_can_know_or_tell_is_refused_by_its_name() {
+fn what_no_coordinator_can_know_or_direct_is_refused_by_its_name() {
     let refused = |learned: &Learned, change: &dyn Fn(&mut CoordinatorConfig)| {
         let mut config =
             config(policy(&[Feature::Active], &[0.0], 0.0, Actuator::Rate, 100), [CAPACITY; 2], Share::PerFlow);

@@ -15,11 +15,11 @@ const PACKET: Bytes = Bytes::new(1000);
 const RTT: Duration = Duration::from_millis(100);
 const ME: PeerId = PeerId(0);
 
-/// A window of 8 packets that never changes, and what it was told.
+/// A window of 8 packets that never changes, and notes what recovery did.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<Vec<TcpRecovery>>>);
+struct FixedWindow(Arc<Mutex<Vec<TcpRecovery>>>);
 
-impl FlowController for Told {
+impl FlowController for FixedWindow {
     fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         self.0.lock().unwrap().push(feedback.tcp.expect("TCP's recovery is at work"));
     }
@@ -29,9 +29,9 @@ impl FlowController for Told {
     fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
 }
 
-impl Told {
+impl FixedWindow {
     fn count(&self, what: TcpRecovery) -> usize {
-        self.0.lock().unwrap().iter().filter(|told| **told == what).count()
+        self.0.lock().unwrap().iter().filter(|recovery| **recovery == what).count()
     }
 }
 
@@ -93,16 +93,16 @@ impl Pair {
     }
 }
 
-fn told() -> (Pair, Told) {
-    let told = Told::default();
-    let mut pair = Pair::new(Box::new(told.clone()));
+fn bulk() -> (Pair, FixedWindow) {
+    let controller = FixedWindow::default();
+    let mut pair = Pair::new(Box::new(controller.clone()));
     pair.sender.write(ME, u64::MAX, false);
-    (pair, told)
+    (pair, controller)
 }
 
 #[test]
 fn the_third_segment_behind_a_lost_one_has_it_sent_again_under_its_own_number() {
-    let (mut pair, told) = told();
+    let (mut pair, controller) = bulk();
     let flight = pair.send();
     assert_eq!(Pair::numbers(&flight), [0, 1, 2, 3, 4, 5, 6, 7]);
     // Limited transmit: 9 and 10 follow the first two arrivals behind the gap (RFC 3042).
@@ -110,15 +110,15 @@ fn the_third_segment_behind_a_lost_one_has_it_sent_again_under_its_own_number() 
     assert_eq!(Pair::numbers(&left), [8, 9, 10, 1, 11, 12, 13, 14]);
     assert_eq!(left[3].offset, flight[1].offset);
     assert_eq!((pair.sender.packets_lost(), pair.sender.in_flight()), (1, PACKET * 8));
-    assert_eq!(told.count(TcpRecovery::FastRetransmit), 1);
+    assert_eq!(controller.count(TcpRecovery::FastRetransmit), 1);
     pair.deliver(&left, &[]);
-    assert_eq!(told.count(TcpRecovery::FastRetransmit), 1);
+    assert_eq!(controller.count(TcpRecovery::FastRetransmit), 1);
     assert_eq!(pair.sender.packets_lost(), 1);
 }
 
 #[test]
 fn losses_of_one_window_are_one_recovery() {
-    let (mut pair, told) = told();
+    let (mut pair, controller) = bulk();
     let flight = pair.send();
     let left = pair.deliver(&flight, &[1, 3]);
     assert_eq!(Pair::numbers(&left)[..4], [8, 9, 10, 1]);
@@ -128,35 +128,35 @@ fn losses_of_one_window_are_one_recovery() {
     let beyond = pair.deliver(&first, &[]);
     assert_eq!(Pair::numbers(&beyond), [], "3 was sent again already: its ACK is awaited within the window");
     pair.deliver(&others, &[]);
-    assert_eq!((told.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
+    assert_eq!((controller.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
 }
 
 #[test]
 fn a_partial_ack_has_the_next_missing_segment_sent_again_though_nothing_behind_it_has_arrived() {
-    let (mut pair, told) = told();
+    let (mut pair, controller) = bulk();
     let flight = pair.send();
     let left = pair.deliver(&flight, &[1, 7]);
     assert!(!Pair::numbers(&left).contains(&7), "nothing says that it is lost");
     let (repair, behind): (Vec<Data>, Vec<Data>) = left.into_iter().partition(|data| data.number == 1);
     let again = pair.deliver(&repair, &[]);
     assert_eq!(again.first().map(|data| (data.number, data.offset)), Some((7, flight[7].offset)));
-    assert_eq!((told.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
+    assert_eq!((controller.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
     // What is lost again is not sent a third time before the timeout.
     let third = pair.deliver(&behind, &[]);
     assert!(!Pair::numbers(&third).contains(&7));
-    assert_eq!((told.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
+    assert_eq!((controller.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
 }
 
 #[test]
 fn a_retransmission_that_is_lost_costs_a_timeout_after_which_what_arrived_stays_known() {
-    let (mut pair, told) = told();
+    let (mut pair, controller) = bulk();
     let flight = pair.send();
     let mut left = pair.deliver(&flight, &[1]);
     let since = pair.now;
     for _ in 0..3 {
         left = pair.deliver(&left, &[1]);
     }
-    assert_eq!(told.count(TcpRecovery::FastRetransmit), 1);
+    assert_eq!(controller.count(TcpRecovery::FastRetransmit), 1);
     let due = pair.sender.timer().unwrap();
     // HighACK moved for the last time with segment 0, when the timer was set anew.
     assert_eq!(due, since + Duration::SECOND);
@@ -166,7 +166,7 @@ fn a_retransmission_that_is_lost_costs_a_timeout_after_which_what_arrived_stays_
     assert!(lost.len() > 0 && lost.all(|(_, _, cause)| *cause == LossCause::RetransmissionTimeout));
     let sent = pair.send();
     assert_eq!(sent[0].number, 1);
-    let last = *told.0.lock().unwrap().last().unwrap();
+    let last = *controller.0.lock().unwrap().last().unwrap();
     let TcpRecovery::Timeout { in_flight, repeated } = last else { panic!("{last:?}") };
     assert!(in_flight > Bytes::ZERO && !repeated, "{last:?}");
     // Only what was SACKed is not sent again.
@@ -176,7 +176,7 @@ fn a_retransmission_that_is_lost_costs_a_timeout_after_which_what_arrived_stays_
 
 #[test]
 fn timeouts_double_up_to_a_minute_and_stay_so_until_new_data_is_acknowledged() {
-    let mut pair = Pair::new(Box::new(Told::default()));
+    let mut pair = Pair::new(Box::new(FixedWindow::default()));
     pair.sender.write(ME, 3 * PACKET.get(), false);
     let first = pair.send();
     for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -201,7 +201,7 @@ fn timeouts_double_up_to_a_minute_and_stay_so_until_new_data_is_acknowledged() {
 
 #[test]
 fn the_last_segments_are_found_by_the_timer_alone() {
-    let mut pair = Pair::new(Box::new(Told::default()));
+    let mut pair = Pair::new(Box::new(FixedWindow::default()));
     pair.sender.write(ME, 6 * PACKET.get(), true);
     let sent = pair.send();
     assert!(pair.deliver(&sent, &[4, 5]).is_empty());
@@ -268,18 +268,18 @@ fn in_a_recovery_the_window_rests_until_the_ack_that_ends_it() {
     assert_eq!(pair.sender.limits().window, Bytes::new(5500 + 1000 * 1000 / 5500));
 }
 
-fn told_without_sack() -> (Pair, Told) {
-    let told = Told::default();
-    let mut pair = Pair::without_sack(AckForm::Cumulative, Box::new(told.clone()));
+fn bulk_without_sack() -> (Pair, FixedWindow) {
+    let controller = FixedWindow::default();
+    let mut pair = Pair::without_sack(AckForm::Cumulative, Box::new(controller.clone()));
     pair.sender.write(ME, u64::MAX, false);
-    (pair, told)
+    (pair, controller)
 }
 
 #[test]
 fn without_selective_acks_n_losses_of_a_window_take_n_round_trips_and_a_retransmission_each() {
     for losses in 1..=4 {
         let lost: Vec<u64> = (1..=losses).collect();
-        let (mut pair, told) = told_without_sack();
+        let (mut pair, controller) = bulk_without_sack();
         let flight = pair.send();
         let mut left = pair.deliver(&flight, &lost);
         for number in &lost {
@@ -289,15 +289,15 @@ fn without_selective_acks_n_losses_of_a_window_take_n_round_trips_and_a_retransm
             left = pair.deliver(&left, &[]);
         }
         assert!(Pair::numbers(&left).iter().all(|number| *number >= 8), "{losses} losses take more");
-        let ends = told.count(TcpRecovery::Ended) + told.count(TcpRecovery::Jumped { ended: true });
-        assert_eq!((told.count(TcpRecovery::FastRetransmit), ends), (1, 1));
+        let ends = controller.count(TcpRecovery::Ended) + controller.count(TcpRecovery::Jumped { ended: true });
+        assert_eq!((controller.count(TcpRecovery::FastRetransmit), ends), (1, 1));
         assert_eq!((pair.sender.packets_lost(), pair.sender.in_flight()), (losses, PACKET * 8));
     }
 }
 
 #[test]
 fn each_duplicate_ack_lets_a_segment_leave_in_a_recovery_and_two_before_it() {
-    let (mut pair, _) = told_without_sack();
+    let (mut pair, _) = bulk_without_sack();
     let flight = pair.send();
     let left = pair.deliver(&flight, &[1]);
     // 8 follows the ACK of 0; 9 and 10 the first two duplicates (RFC 3042); 1 is sent again upon the third, in place of
@@ -307,7 +307,7 @@ fn each_duplicate_ack_lets_a_segment_leave_in_a_recovery_and_two_before_it() {
 
 #[test]
 fn only_the_first_partial_ack_of_a_recovery_sets_the_timer_anew() {
-    let (mut pair, _) = told_without_sack();
+    let (mut pair, _) = bulk_without_sack();
     let flight = pair.send();
     let mut left = pair.deliver(&flight, &[1, 2, 3]);
     let begun = pair.now;
@@ -348,7 +348,7 @@ fn an_ack_that_jumps_over_what_arrived_behind_a_gap_lets_a_window_grow_by_a_pack
 
 #[test]
 fn duplicate_acks_of_what_a_timeout_sent_again_begin_no_recovery() {
-    let (mut pair, told) = told_without_sack();
+    let (mut pair, controller) = bulk_without_sack();
     let flight = pair.send();
     pair.now = pair.sender.timer().unwrap();
     pair.sender.on_timer(pair.now);
@@ -358,7 +358,7 @@ fn duplicate_acks_of_what_a_timeout_sent_again_begin_no_recovery() {
     let behind = pair.deliver(&flight, &[]);
     pair.deliver(&copies, &[]);
     pair.deliver(&behind, &[]);
-    assert_eq!(told.count(TcpRecovery::FastRetransmit), 0);
+    assert_eq!(controller.count(TcpRecovery::FastRetransmit), 0);
     assert_eq!(pair.sender.packets_lost(), 8);
 }
 
@@ -389,7 +389,7 @@ fn everything_sent(form: AckForm, seed: u64) -> Vec<(Time, u64)> {
 }
 
 #[test]
-fn what_selective_acks_tell_is_not_heard_and_all_arrives() {
+fn what_selective_acks_report_is_not_heard_and_all_arrives() {
     for seed in 0..100 {
         let heard = everything_sent(AckForm::Cumulative, seed);
         assert!(heard.len() > 200, "nothing was lost");
@@ -401,7 +401,7 @@ fn what_selective_acks_tell_is_not_heard_and_all_arrives() {
 fn the_least_timeout_is_what_it_is_set_to() {
     let tcp = TcpOptions { least_timeout: Duration::from_millis(200), ..TcpOptions::default() };
     for recovery in [LossRecovery::Rfc6675, LossRecovery::Rfc6582] {
-        let mut pair = Pair::under(recovery, recovery.ack_form(), tcp, Box::new(Told::default()));
+        let mut pair = Pair::under(recovery, recovery.ack_form(), tcp, Box::new(FixedWindow::default()));
         pair.sender.write(ME, u64::MAX, false);
         let mut left = pair.send();
         assert_eq!(pair.sender.timer(), Some(pair.now + Duration::SECOND), "before a sample (RFC 6298, 2.1)");

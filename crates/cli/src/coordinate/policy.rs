@@ -18,7 +18,7 @@ pub fn load(path: &Path) -> Result<Arc<Learned>, Failure> {
     let sight = sight.map_err(|error| Failure::new(format!("{}: purpose: {error}", described.display())))?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let learned = Learned { name, policy: saved.policy, sight };
-    fitness::can_tell_hosts(&learned).map_err(|error| Failure::new(format!("{}: {error}", described.display())))?;
+    fitness::can_direct_hosts(&learned).map_err(|error| Failure::new(format!("{}: {error}", described.display())))?;
     Ok(Arc::new(learned))
 }
 

@@ -120,7 +120,7 @@ impl Line {
         self.world.set_bounds(AGENT, bounds);
     }
 
-    /// What is heard next, but not after `until`. A loss comes before the ACK that told of it.
+    /// What is heard next, but not after `until`. A loss comes before the ACK that reported it.
     ///
     /// # Errors
     ///

@@ -177,7 +177,7 @@ impl From<SenderError> for SpecError {
     }
 }
 
-/// One environment: a flow that is told what it may send.
+/// One environment: a flow that is directed what it may send.
 #[derive(Clone, Debug)]
 pub struct Sender {
     preset: Preset,
@@ -256,9 +256,8 @@ impl Sender {
     /// Writes what is seen now into the frame that begins at `from`.
     fn note(&mut self, from: usize) {
         let seen = self.law.decide().seen();
-        for (value, (told, is)) in self.frames[from..].iter_mut().zip(seen.into_iter().zip(self.preset.setting().seen))
-        {
-            *value = (told as f32).clamp(is.low, is.high);
+        for (value, (raw, is)) in self.frames[from..].iter_mut().zip(seen.into_iter().zip(self.preset.setting().seen)) {
+            *value = (raw as f32).clamp(is.low, is.high);
         }
     }
 }

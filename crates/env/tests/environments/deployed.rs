@@ -94,11 +94,11 @@ fn scenario(directory: &Path, saved: &Saved) -> FlowScenario {
     }
 }
 
-/// Writes down what is told.
+/// Writes down decisions.
 #[derive(Default)]
-struct Told(Mutex<Vec<(Time, Vec<u32>)>>);
+struct Decisions(Mutex<Vec<(Time, Vec<u32>)>>);
 
-impl Monitor for Told {
+impl Monitor for Decisions {
     fn on_second(&self) {}
 
     fn is_interrupted(&self) -> bool {
@@ -115,7 +115,7 @@ fn bits(rates: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn a_policy_tells_in_a_run_what_it_tells_in_an_environment() {
+fn a_policy_decides_in_a_run_what_it_decides_in_an_environment() {
     for (actuator, delay, sampled) in [
         (Actuator::Rate, 0, true),
         (Actuator::Fixed, 3, false),
@@ -128,15 +128,15 @@ fn a_policy_tells_in_a_run_what_it_tells_in_an_environment() {
         if !sampled {
             scenario.sample_every = None;
         }
-        let told = Told::default();
-        let measured = run(&scenario, &told).unwrap();
-        let told = told.0.into_inner().unwrap();
+        let decisions = Decisions::default();
+        let measured = run(&scenario, &decisions).unwrap();
+        let decisions = decisions.0.into_inner().unwrap();
 
         let spec = Arc::new(Spec::of(Source::Fixed(Arc::new(scenario.clone()))));
         assert_eq!((spec.actuator, spec.delay, spec.features.as_slice()), (actuator, delay, &FEATURES[..]));
         let mut vector = Vector::new(&spec, 1, scenario.seed, 1, Autoreset::NextStep).unwrap();
         let (hosts, row, steps) = (vector.action_len(), vector.observation_len(), 120);
-        assert_eq!((hosts, told.len()), (3, steps), "each of three hosts every tenth of 12 s");
+        assert_eq!((hosts, decisions.len()), (3, steps), "each of three hosts every tenth of 12 s");
         let mut actions = vec![0.0; hosts * steps];
         let room = Rollout {
             observations: &mut vec![0.0; row * steps],
@@ -147,13 +147,13 @@ fn a_policy_tells_in_a_run_what_it_tells_in_an_environment() {
             next: &mut vec![0.0; row],
         };
         vector.rollout(&saved.policy, &[], steps, 0..steps, room).unwrap();
-        for (step, (at, rates)) in told.iter().enumerate() {
+        for (step, (at, rates)) in decisions.iter().enumerate() {
             assert_eq!(*at, Time::ZERO + spec.interval * step as u64);
             assert_eq!(*rates, bits(&actions[step * hosts..(step + 1) * hosts]), "{actuator:?}: step {step} at {at}");
         }
-        let differ = told.iter().filter(|(_, rates)| *rates != told[0].1).count();
-        assert!(differ > 100, "what is told depends on what is seen: {differ}");
-        // Not only what is told: what became of it.
+        let differ = decisions.iter().filter(|(_, rates)| *rates != decisions[0].1).count();
+        assert!(differ > 100, "what is directed depends on what is seen: {differ}");
+        // Not only what is directed: what became of it.
         let steered: u64 = measured.flows[..3].iter().map(|flow| flow.packets_sent).sum();
         assert!(steered > 1000 && vector.sessions()[0].packets() == steered, "{actuator:?}: {steered} packets");
     }

@@ -73,17 +73,17 @@ fn a_rollout_is_what_single_steps_are() {
             for step in i * STEPS..(i + 1) * STEPS {
                 let seen = &mut expected.observations[step * row..(step + 1) * row];
                 session.observe(seen);
-                let told = &mut expected.actions[step * hosts..(step + 1) * hosts];
+                let action = &mut expected.actions[step * hosts..(step + 1) * hosts];
                 let reading = policy.reading(hosts, 6, 1).unwrap();
-                policy.rates(reading, seen, &mut Scratch::default(), told);
-                for (rate, deviation) in told.iter_mut().zip(deviations.iter().cycle()) {
+                policy.rates(reading, seen, &mut Scratch::default(), action);
+                for (rate, deviation) in action.iter_mut().zip(deviations.iter().cycle()) {
                     *rate += deviation * session.explorer().normal() as f32;
                 }
                 if session.ended().is_over() {
                     session.reset(None).unwrap();
                     continue;
                 }
-                let ended = session.step(told).unwrap();
+                let ended = session.step(action).unwrap();
                 expected.rewards[step] = session.reward();
                 (expected.terminated[step], expected.truncated[step]) = (ended.terminated, ended.truncated);
             }

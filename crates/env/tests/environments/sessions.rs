@@ -20,15 +20,15 @@ fn session(spec: Spec, seed: u64) -> Session {
     Session::new(Arc::new(spec), seed).unwrap()
 }
 
-/// Mean throughput of each host and mean queue over the episode's second half, in which `rates` says what is told.
+/// Mean throughput of each host and mean queue over the episode's second half, in which `rates` says what is directed.
 fn steady(session: &mut Session, mut rates: impl FnMut(&mut Session, &mut [f32])) -> (Vec<f64>, f64) {
     let end = session.scenario().length.as_secs_f64();
     let hosts = session.hosts();
     let (mut sums, mut queue, mut steps) = (vec![0.0; hosts], 0.0, 0.0);
-    let mut told = vec![0.0; hosts];
+    let mut action = vec![0.0; hosts];
     loop {
-        rates(session, &mut told);
-        let ended = session.step(&told).unwrap();
+        rates(session, &mut action);
+        let ended = session.step(&action).unwrap();
         if session.now().as_secs_f64() > end / 2.0 {
             session.seen().iter().zip(&mut sums).for_each(|(seen, sum)| *sum += seen.throughput);
             queue += f64::from(session.terms().queue);
@@ -42,22 +42,22 @@ fn steady(session: &mut Session, mut rates: impl FnMut(&mut Session, &mut [f32])
 }
 
 #[test]
-fn a_host_sends_what_it_is_told_under_each_actuator() {
+fn a_host_sends_what_it_is_directed_under_each_actuator() {
     for actuator in Actuator::OF_RATES {
         let name = actuator.name();
-        for told in [0.25, 0.5, 0.9] {
+        for rate in [0.25, 0.5, 0.9] {
             let mut session = session(Spec { actuator, ..named("C3-Single") }, 1);
-            let (sent, _) = steady(&mut session, |_, rates| rates.fill(told));
+            let (sent, _) = steady(&mut session, |_, rates| rates.fill(rate));
             // A window of a round trip is cut to whole packets: of 21.6 a twentieth, of 5.4 nearly a fifth.
             let least = if actuator == Actuator::Rate { 0.97 } else { 0.78 };
-            let share = sent[0] / f64::from(told);
-            assert!((least..=1.03).contains(&share), "{name}: {told} became {sent:?}");
+            let share = sent[0] / f64::from(rate);
+            assert!((least..=1.03).contains(&share), "{name}: {rate} became {sent:?}");
         }
     }
 }
 
 #[test]
-fn a_host_that_was_told_nothing_sends_as_soon_as_it_is_told_more() {
+fn a_host_that_was_directed_nothing_sends_as_soon_as_it_is_directed_more() {
     for actuator in Actuator::OF_RATES {
         let name = actuator.name();
         let mut session = session(Spec { actuator, ..named("C3-Single") }, 1);
@@ -108,8 +108,8 @@ fn a_share_is_divided_among_those_who_are_active() {
     while !session.step(&[0.95, 0.95]).unwrap().is_over() {
         let together = session.seen()[1].active;
         of_first[together].push(session.seen()[0].rate);
-        let told = session.seen().iter().filter(|host| host.active > 0).map(|host| host.rate).sum::<f64>();
-        assert!(told <= 0.95 + 1e-6 || together == 1 && of_first[1].len() == 1, "{told} at {}", session.now());
+        let directed = session.seen().iter().filter(|host| host.active > 0).map(|host| host.rate).sum::<f64>();
+        assert!(directed <= 0.95 + 1e-6 || together == 1 && of_first[1].len() == 1, "{directed} at {}", session.now());
     }
     let (alone, shared) = (of_first[0].last().unwrap(), of_first[1].last().unwrap());
     assert!((alone - 0.95).abs() < 1e-6 && (shared - 0.475).abs() < 1e-6, "{alone}, {shared}");
@@ -133,10 +133,10 @@ fn shares_of_unequal_hosts_are_equal() {
 
 /// Cubic fills the queue when nobody steers it.
 #[test]
-fn who_is_told_nothing_is_left_to_its_controller() {
+fn who_is_not_directed_is_left_to_its_controller() {
     let mut session = session(named("C3-Single"), 1);
     let mut queue: f32 = 0.0;
-    while !session.step_untold().unwrap().is_over() {
+    while !session.step_undirected().unwrap().is_over() {
         queue = queue.max(session.terms().queue);
     }
     assert!(queue > 0.5 && session.seen()[0].throughput > 0.9, "{queue}, {:?}", session.seen());
@@ -145,10 +145,10 @@ fn who_is_told_nothing_is_left_to_its_controller() {
 
 #[test]
 fn more_than_the_link_carries_waits_and_is_dropped_and_costs() {
-    let reward = |told: f32| {
+    let reward = |rate: f32| {
         let mut session = session(Spec { actuator: Actuator::Rate, ..named("C3-Single") }, 1);
         let mut sum = 0.0;
-        while !session.step(&[told]).unwrap().is_over() {
+        while !session.step(&[rate]).unwrap().is_over() {
             sum += session.reward();
         }
         (sum, session.terms())
@@ -342,11 +342,11 @@ fn a_transfer_counts_by_the_time_that_it_would_take_alone() {
     // Three flights of ten, twenty and six packets and the handshake are four round trips; one flight leaves two.
     // On the wire a flight takes as long as its packets, of which the last flight's count.
     // Less than the ten packets that the controller begins with by itself is ten.
-    for (told, trips, packets) in [(f32::log2(10.0), 4.0, 6.0), (6.0, 2.0, 36.0), (0.0, 4.0, 6.0)] {
+    for (log2_packets, trips, packets) in [(f32::log2(10.0), 4.0, 6.0), (6.0, 2.0, 36.0), (0.0, 4.0, 6.0)] {
         let mut session = session(fifty_kib(), 1);
         let mut sum = 0.0;
         let ended = loop {
-            let ended = session.step(&[told]).unwrap();
+            let ended = session.step(&[log2_packets]).unwrap();
             sum += f64::from(session.reward());
             assert_eq!(session.reward(), session.terms().completion);
             if ended.is_over() {
@@ -356,7 +356,7 @@ fn a_transfer_counts_by_the_time_that_it_would_take_alone() {
         assert_eq!(ended, Ended { terminated: true, truncated: false }, "all work is done");
         assert!((session.alone(0, 51_200).as_secs_f64() - alone).abs() < 1e-6);
         let took = trips * 0.05 + packets * 1514.0 * 8.0 / 100e6;
-        assert!((sum - alone / took).abs() < 0.01, "2^{told}: {sum}, not {}", alone / took);
+        assert!((sum - alone / took).abs() < 0.01, "2^{log2_packets}: {sum}, not {}", alone / took);
     }
 }
 
@@ -382,15 +382,15 @@ fn what_has_begun_keeps_its_initial_window() {
 #[test]
 fn a_pipe_is_known_once_a_round_trip_is_and_its_rule_goes_by_it() {
     let mut session = session(fifty_kib(), 1);
-    let (mut told, mut best) = ([0.0], [0.0]);
+    let (mut by_rule, mut best) = ([0.0], [0.0]);
     let seen = |session: &Session| {
         let mut seen = [0.0; 3];
         session.observe(&mut seen);
         seen
     };
     assert_eq!(seen(&session), [0.0; 3]);
-    rule(&session, &mut told);
-    assert!((told[0] - f32::log2(10.0)).abs() < 1e-6, "RFC 6928's, as long as nothing is known");
+    rule(&session, &mut by_rule);
+    assert!((by_rule[0] - f32::log2(10.0)).abs() < 1e-6, "RFC 6928's, as long as nothing is known");
     // 100 Mbit/s for 50 ms are 413 packets of 1514 bytes.
     oracle(&mut session, &mut best);
     assert!((best[0] - f32::log2(412.8)).abs() < 0.01, "{best:?}");
@@ -399,19 +399,19 @@ fn a_pipe_is_known_once_a_round_trip_is_and_its_rule_goes_by_it() {
     }
     let [pipe, previous, _] = seen(&session);
     assert!((pipe * 10.0 - f32::log2(413.8)).abs() < 0.05 && previous == 0.5, "{pipe}, {previous}");
-    rule(&session, &mut told);
-    assert!(session.seen()[0].active == 1 || (told[0] - f32::log2(412.8)).abs() < 0.05, "{told:?}");
+    rule(&session, &mut by_rule);
+    assert!(session.seen()[0].active == 1 || (by_rule[0] - f32::log2(412.8)).abs() < 0.05, "{by_rule:?}");
 }
 
 #[test]
 fn windows_that_are_divided_complete_sooner_than_the_usual_one() {
-    let mean = |told: &dyn Fn(&mut Session, &mut [f32])| {
+    let mean = |decide: &dyn Fn(&mut Session, &mut [f32])| {
         let mut sum = 0.0;
         for seed in 0..20 {
             let mut session = session(named("C3-Fct"), seed);
             let mut rates = [0.0];
             loop {
-                told(&mut session, &mut rates);
+                decide(&mut session, &mut rates);
                 let ended = session.step(&rates).unwrap();
                 sum += session.reward() / 16.0;
                 if ended.is_over() {
@@ -429,20 +429,21 @@ fn windows_that_are_divided_complete_sooner_than_the_usual_one() {
     assert!(by_rule > usual && by_oracle > usual && by_rule > most, "{usual}, {most}, {by_rule}, {by_oracle}");
 }
 
-/// Whoever tells knows what was told; all that is reported comes later.
+/// Whoever directs knows what was directed; all that is reported comes later.
 #[test]
-fn what_was_told_is_known_at_once_where_reports_are_late() {
-    let features = vec![Feature::PreviousRate, Feature::Told];
+fn what_was_directed_is_known_at_once_where_reports_are_late() {
+    let features = vec![Feature::PreviousRate, Feature::PromptRate];
     let mut session = session(Spec { features, delay: 3, history: 2, ..named("C3-Parallel") }, 1);
     let mut row = vec![0.0; session.observation_len()];
-    let mut told = Vec::new();
+    let mut directed = Vec::new();
     for step in 0..6 {
         let rates = [0.1 * step as f32, 0.05 * step as f32];
         session.step(&rates).unwrap();
-        told.push(rates);
+        directed.push(rates);
         session.observe(&mut row);
         // Of each observation both hosts, of each the late one and the prompt one.
-        let before = |late: usize, host: usize| told.len().checked_sub(late + 1).map_or(0.0, |at| told[at][host]);
+        let before =
+            |late: usize, host: usize| directed.len().checked_sub(late + 1).map_or(0.0, |at| directed[at][host]);
         let wanted = [0, 1].map(|age| [0, 1].map(|host| [before(age + 3, host), before(age, host)]));
         assert_eq!(row, wanted.as_flattened().as_flattened(), "step {step}");
     }

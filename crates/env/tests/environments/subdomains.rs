@@ -9,12 +9,12 @@ fn spec() -> Spec {
     catalogue::find("C3-Subdomains").unwrap().spec()
 }
 
-/// Goes through an episode; after each step what was told, and what is seen.
-fn play(spec: Spec, seed: u64, mut told: impl FnMut(&Session, &mut [f32]), mut look: impl FnMut(&Session)) {
+/// Goes through an episode; after each step what was directed, and what is seen.
+fn play(spec: Spec, seed: u64, mut decide: impl FnMut(&Session, &mut [f32]), mut look: impl FnMut(&Session)) {
     let mut session = Session::new(Arc::new(spec), seed).unwrap();
     let mut rates = vec![0.0; session.hosts()];
     while !session.ended().is_over() {
-        told(&session, &mut rates);
+        decide(&session, &mut rates);
         session.step(&rates).unwrap();
         look(&session);
     }
@@ -83,14 +83,14 @@ fn what_the_idle_hold_is_lent() {
 /// All of the link is told to be divided evenly: who begins or ends is known in a tenth of a second, and not in one.
 #[test]
 fn shares_follow_who_sends() {
-    let (mut told, mut alike) = (0.0, 0);
+    let (mut directed, mut alike) = (0.0, 0);
     let mut before = Vec::new();
     play(spec(), 7, rule, |session| {
         let active: Vec<usize> = (0..4).map(|domain| session.active_hosts(domain)).collect();
         let all = active.iter().sum::<usize>();
         let of_active = session.seen().iter().filter(|host| host.active > 0).map(|host| host.rate);
-        told += of_active.clone().sum::<f64>();
-        // What was told at the second's beginning, by those who sent then, is divided by those who send at its end.
+        directed += of_active.clone().sum::<f64>();
+        // What was directed at the second's beginning, by those who sent then, is divided by those who send at its end.
         let level =
             session.of_agents().iter().zip(&before).find(|&(_, &active)| active > 0).map(|(domain, _)| domain.rate);
         if let Some(level) = level.filter(|_| all > 0) {
@@ -100,7 +100,7 @@ fn shares_follow_who_sends() {
         }
         before = active;
     });
-    assert!(alike > 150, "{alike} shares are even, {told} were told");
+    assert!(alike > 150, "{alike} shares are even, {directed} were directed");
 }
 
 /// Budgets are for sub-domains as they were when it was heard of them.

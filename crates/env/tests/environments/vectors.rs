@@ -107,8 +107,8 @@ fn a_mask_says_whose_episode_begins() {
     let mut vector = Vector::new(&spec, 3, 5, 2, Autoreset::Disabled).unwrap();
     let mut step = Step::of(&vector);
     for _ in 0..10 {
-        let told = vec![0.2; vector.action_len()];
-        step.take(&mut vector, &told);
+        let actions = vec![0.2; vector.action_len()];
+        step.take(&mut vector, &actions);
     }
     assert_eq!(step.truncated, [true; 3]);
     assert_eq!(step.rewards, [0.0; 3], "an episode that is over is worth nothing more");

@@ -88,7 +88,7 @@ fn nothing_follows_from_a_constant_rate() {
 }
 
 #[test]
-fn probing_tells_circuits_and_small_overlays() {
+fn probing_distinguishes_circuits_and_small_overlays() {
     let probed = |change: fn(&mut OnionScenario)| {
         let mut scenario = scenario(change);
         (scenario.adversary.probes, scenario.senders.count) = (100, 2);

@@ -27,7 +27,7 @@ impl Acting {
         Some(Acting { flows, deciding, due: Time::ZERO, interval: learned.sight.interval })
     }
 
-    /// When it acts next: it decides, or those below divide anew what they were told.
+    /// When it acts next: it decides, or those below divide anew what they were directed.
     pub fn due(&self) -> Time {
         self.due.min(self.deciding.view().divides())
     }
@@ -42,8 +42,8 @@ impl Acting {
         self.note().map(str::to_owned)
     }
 
-    /// The relative rates that hosts have; none before any were told.
-    pub fn told(&self) -> Option<&[f32]> {
+    /// The relative rates that hosts have; none before the first decision.
+    pub fn rates(&self) -> Option<&[f32]> {
         self.deciding.view().rates()
     }
 
@@ -52,11 +52,11 @@ impl Acting {
         self.flows.on_changed(flow, self.deciding.view(), world);
     }
 
-    /// Does what is due; the rates that it has told, if it has decided.
+    /// Does what is due; the rates that it has directed, if it has decided.
     pub fn act<W: Steerable>(&mut self, world: &mut W) -> Option<&[f32]> {
         let Acting { flows, deciding, due, interval } = self;
         if world.now() < *due {
-            // Those below divide what they were told.
+            // Those below divide what they were directed.
             deciding.view_mut().divide(|host| flows.is_active(host, world));
             flows.follow(deciding.view(), world);
             return None;

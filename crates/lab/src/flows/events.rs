@@ -6,7 +6,7 @@ use anabranch_control::flow::{LossCause, PeerId};
 use anabranch_control::time::Time;
 use anabranch_proto::flow::{Ack, Data, Metrics};
 
-/// Is told of each event of a run, in the order of their times.
+/// Records each event of a run, in the order of their times.
 pub trait Recorder: Debug {
     /// Something happened to a flow.
     fn on_flow(&mut self, event: &FlowEvent<'_>);
@@ -40,9 +40,9 @@ pub struct FlowEvent<'a> {
 /// What happened to a flow.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
-    /// A connection began; told once for each receiver.
+    /// A connection began; recorded once for each receiver.
     Opened,
-    /// A connection ended; told once for each receiver.
+    /// A connection ended; recorded once for each receiver.
     Closed,
     /// The sender sent data.
     DataSent {

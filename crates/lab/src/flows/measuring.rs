@@ -48,7 +48,7 @@ pub struct Measuring {
     /// send, whom no coordinator has bounded since, if one wants to.
     changed: Vec<usize>,
     /// Whether a coordinator wants to know of flows that begin or end to send. The rule waits for its next look.
-    tells_activity: bool,
+    reports_activity: bool,
     /// What each flow's controller had to say.
     notes: Vec<Option<String>>,
     error: Option<FlowRunError>,
@@ -80,7 +80,7 @@ impl Measuring {
             delay: Duration::ZERO,
             flows: flows.collect(),
             changed: Vec::new(),
-            tells_activity: scenario.steering.as_ref().is_some_and(|steering| steering.policy.is_some()),
+            reports_activity: scenario.steering.as_ref().is_some_and(|steering| steering.policy.is_some()),
             notes: vec![None; scenario.flows.len()],
             error: None,
             scenario: Arc::clone(scenario),
@@ -183,8 +183,8 @@ impl Measuring {
             }
             NodeEvent::Opened { connection } => {
                 this.open = Some(connection);
-                // Its data leave now, and no handshake's end will be told.
-                if spec.steered && !spec.handshake && !self.tells_activity && self.scenario.steering.is_some() {
+                // Its data leave now, and no handshake's end will be reported.
+                if spec.steered && !spec.handshake && !self.reports_activity && self.scenario.steering.is_some() {
                     self.changed.push(flow);
                 }
             }
@@ -202,7 +202,7 @@ impl Measuring {
             NodeEvent::Finished { took } => measured.completion_acked.push(took),
             NodeEvent::Active(is_on) => {
                 self.shares.note(now, flow, is_on);
-                if self.tells_activity && spec.steered {
+                if self.reports_activity && spec.steered {
                     self.changed.push(flow);
                 }
             }

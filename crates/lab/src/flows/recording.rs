@@ -25,7 +25,7 @@ pub struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// `measuring`, and all of it told to `recorder`.
+    /// `measuring`, and all of it recorded by `recorder`.
     pub fn new(measuring: Measuring, recorder: &'a mut dyn Recorder) -> Recording<'a> {
         let last_acks = measuring.scenario().flows.iter().map(|flow| vec![0; flow.receivers.len()]).collect();
         Recording { measuring, recorder, ack: None, last_acks }
@@ -39,18 +39,18 @@ impl<'a> Recording<'a> {
         wire_sizes(&self.measuring.scenario().packets)
     }
 
-    fn tell_cross(&mut self, at: Time, source: usize, what: CrossWhat) {
+    fn record_cross(&mut self, at: Time, source: usize, what: CrossWhat) {
         let size = self.measuring.scenario().cross_traffic[source].packet.get() as u32;
         self.recorder.on_cross(&CrossEvent { at, source, size, what });
     }
 
-    fn tell(&mut self, at: Time, flow: usize, connection: u32, peer: PeerId, what: What<'_>) {
+    fn record(&mut self, at: Time, flow: usize, connection: u32, peer: PeerId, what: What<'_>) {
         self.recorder.on_flow(&FlowEvent { at, flow, connection, peer, what });
     }
 
-    /// Tells the same of each of a flow's receivers.
-    fn tell_each(&mut self, at: Time, flow: usize, connection: u32, what: What<'static>) {
-        self.receivers(flow).for_each(|peer| self.tell(at, flow, connection, peer, what));
+    /// Records the same of each of a flow's receivers.
+    fn record_each(&mut self, at: Time, flow: usize, connection: u32, what: What<'static>) {
+        self.receivers(flow).for_each(|peer| self.record(at, flow, connection, peer, what));
     }
 }
 
@@ -61,11 +61,11 @@ impl Observer<FlowNode> for Recording<'_> {
         match (self.measuring.role(from), &message.body) {
             (Role::Source(flow), FlowBody::Data(data)) => {
                 let size = data.length + self.sizes().header;
-                self.tell(now, flow, connection, peer, What::DataSent { data, size });
+                self.record(now, flow, connection, peer, What::DataSent { data, size });
             }
-            // What the receiver had of the stream then is told once it has acted.
+            // What the receiver had of the stream then is recorded once it has acted.
             (Role::Sink(..), FlowBody::Ack(_)) => self.ack = Some(*message),
-            (Role::Cross(source), FlowBody::Datagram) => self.tell_cross(now, source, CrossWhat::Sent),
+            (Role::Cross(source), FlowBody::Datagram) => self.record_cross(now, source, CrossWhat::Sent),
             _ => {}
         }
     }
@@ -79,16 +79,16 @@ impl Observer<FlowNode> for Recording<'_> {
         match (self.measuring.role(transit.to), &message.body) {
             (Role::Sink(flow, _), FlowBody::Data(data)) if is_open(flow) => {
                 let what = What::DataReceived { data, size: data.length + sizes.header, marked: transit.marked };
-                self.tell(now, flow, connection, peer, what);
+                self.record(now, flow, connection, peer, what);
             }
             (Role::Source(flow), FlowBody::Ack(ack)) if is_open(flow) => {
                 // The number with this low end that was sent last (as RFC 9000, 17.1).
                 let last = self.last_acks[flow][peer.0 as usize];
                 let number = last - u64::from((last as u16).wrapping_sub(message.ack_number));
-                self.tell(now, flow, connection, peer, What::AckReceived { number, ack, size: sizes.control });
+                self.record(now, flow, connection, peer, What::AckReceived { number, ack, size: sizes.control });
             }
             (Role::Absorber(source), FlowBody::Datagram) => {
-                self.tell_cross(now, source, CrossWhat::Received { marked: transit.marked });
+                self.record_cross(now, source, CrossWhat::Received { marked: transit.marked });
             }
             _ => {}
         }
@@ -97,11 +97,11 @@ impl Observer<FlowNode> for Recording<'_> {
     fn on_event(&mut self, now: Time, node: NodeId, event: NodeEvent) {
         if let Role::Source(flow) = self.measuring.role(node) {
             match &event {
-                NodeEvent::Opened { connection } => self.tell_each(now, flow, *connection, What::Opened),
-                NodeEvent::Closed { connection, .. } => self.tell_each(now, flow, *connection, What::Closed),
+                NodeEvent::Opened { connection } => self.record_each(now, flow, *connection, What::Opened),
+                NodeEvent::Closed { connection, .. } => self.record_each(now, flow, *connection, What::Closed),
                 NodeEvent::Flow(EndEvent::Lost { to, number, cause }) => {
                     if let Some(connection) = self.measuring.connection(flow) {
-                        self.tell(now, flow, connection, *to, What::Lost { number: *number, cause: *cause });
+                        self.record(now, flow, connection, *to, What::Lost { number: *number, cause: *cause });
                     }
                 }
                 _ => {}
@@ -115,7 +115,7 @@ impl Observer<FlowNode> for Recording<'_> {
             (Role::Source(flow), FlowNode::Source(source)) => {
                 let Some((sender, connection)) = source.sender().zip(self.measuring.connection(flow)) else { return };
                 for peer in self.receivers(flow) {
-                    self.tell(now, flow, connection, peer, What::Metrics(sender.metrics(peer)));
+                    self.record(now, flow, connection, peer, What::Metrics(sender.metrics(peer)));
                 }
             }
             (Role::Sink(flow, peer), FlowNode::Sink(sink)) => {
@@ -130,7 +130,7 @@ impl Observer<FlowNode> for Recording<'_> {
                         pieces: receiver.pieces(),
                     };
                     let size = self.sizes().control;
-                    self.tell(now, flow, connection, peer, What::AckSent { number, ack: &ack, size, stream });
+                    self.record(now, flow, connection, peer, What::AckSent { number, ack: &ack, size, stream });
                 }
             }
             _ => {}

@@ -272,7 +272,7 @@ parameters = { window = 20 }
     }
 
     #[test]
-    fn receivers_of_one_flow_are_told_apart() {
+    fn receivers_of_one_flow_are_distinguished() {
         let text = "[run]\nseconds = 6\ngoodput_from_s = 1\n[star]\nhosts = 4\nrate = \"2 Mbit/s\"\n\
                     delay_ms = [5, 10, 20, 40]\nqueue = { packets = 20 }\n[[flow]]\ncontroller = \"reno\"\n\
                     from = \"h0\"\nto = [\"h1\", \"h2\", \"h3\"]\nworkload = { block_bytes = 3000 }\n[[flow]]\n\

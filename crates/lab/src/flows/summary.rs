@@ -12,7 +12,7 @@ use super::measured::{CrossMeasured, Delays, FlowMeasured, FlowsMeasured, LinkMe
 use anabranch_scenario::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver, Stack};
 use anabranch_stats::{jain_fairness, mean, percentile};
 
-/// How many links are told of, those with the highest utilisation.
+/// How many links are listed, those with the highest utilisation.
 const BUSIEST_LINKS: usize = 3;
 
 /// What the columns of [`FlowsSummary::receivers`] are.
@@ -200,15 +200,15 @@ impl FlowsSummary {
 
     /// What holds of the window rules that TCP's recovery settles, each controller's once.
     fn readings(&self) -> Vec<String> {
-        let mut told: Vec<String> = Vec::new();
+        let mut readings: Vec<String> = Vec::new();
         for flow in self.flows.iter().filter(|flow| !flow.reading.is_empty()) {
             let values: Vec<String> = flow.reading.iter().map(|(key, value)| format!("{key} = {value}")).collect();
             let reading = format!("{} with {}", flow.controller, values.join(", "));
-            if !told.contains(&reading) {
-                told.push(reading);
+            if !readings.contains(&reading) {
+                readings.push(reading);
             }
         }
-        told
+        readings
     }
 
     /// The numbers of the whole by their names, in a fixed order; none becomes null.
@@ -590,7 +590,7 @@ controller = "fixed"
     }
 
     #[test]
-    fn the_recovery_that_ran_is_named_wherever_it_is_told() {
+    fn the_recovery_that_ran_is_named_wherever_it_is_reported() {
         for (name, _) in LossRecovery::ALL {
             let text = format!("{TEXT}[packets]\nrecovery = \"{name}\"\n");
             let scenario = parse_flows(&text, "f.toml", &[]).unwrap();
@@ -601,8 +601,8 @@ controller = "fixed"
     }
 
     #[test]
-    fn what_tcps_recovery_settles_of_the_window_rules_is_told_whoever_settled_it() {
-        let told = |more: &str| {
+    fn what_tcps_recovery_settles_of_the_window_rules_is_reported_whoever_settled_it() {
+        let reported = |more: &str| {
             let text = TEXT.replace("\"reno\"", &format!("\"reno\"\n{more}")) + "[packets]\nrecovery = \"rfc6675\"\n";
             let scenario = parse_flows(&text, "f.toml", &[]).unwrap();
             let summary = FlowsSummary::of(&scenario, &measured(&scenario));
@@ -610,11 +610,11 @@ controller = "fixed"
                 summary.lines().into_iter().filter(|(label, _)| *label == "window rules").map(|line| line.1).collect();
             (summary.to_json()["flows"].clone(), rules)
         };
-        let (flows, rules) = told("");
+        let (flows, rules) = reported("");
         assert_eq!(flows[0]["reading"], json!({ "counting": "acks", "halving": "in-flight" }));
         assert!(flows[1].get("reading").is_none(), "a fixed window has nothing to settle");
         assert_eq!(rules, ["reno with counting = \"acks\", halving = \"in-flight\""]);
-        let (flows, rules) = told("parameters = { halving = \"window\" }");
+        let (flows, rules) = reported("parameters = { halving = \"window\" }");
         assert_eq!(flows[0]["reading"], json!({ "counting": "acks", "halving": "window" }));
         assert_eq!(rules, ["reno with counting = \"acks\", halving = \"window\""]);
     }
@@ -630,7 +630,7 @@ controller = "fixed"
     }
 
     #[test]
-    fn what_was_not_carried_as_asked_is_called_invalid_wherever_it_is_told() {
+    fn what_was_not_carried_as_asked_is_called_invalid_wherever_it_is_reported() {
         let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
         let why = "7 packets found no buffer".to_owned();
         let measured = FlowsMeasured { warnings: vec![why.clone()], events: None, ..measured(&scenario) };
@@ -640,7 +640,7 @@ controller = "fixed"
     }
 
     #[test]
-    fn what_is_to_be_known_is_told_and_does_not_make_a_run_invalid() {
+    fn what_is_to_be_known_is_reported_and_does_not_make_a_run_invalid() {
         let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
         let note = "the queue was longer than ever before".to_owned();
         let measured = FlowsMeasured { notes: vec![note.clone()], ..measured(&scenario) };

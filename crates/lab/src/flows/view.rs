@@ -1,5 +1,6 @@
 //! What a coordinator that has learned, or is learning, sees of flows and their link, and what it does there: flows become
-//! hosts, whose view ([`Hosts`]) is that of a coordinator of real ones, and what is told to hosts becomes bounds of flows.
+//! hosts, whose view ([`Hosts`]) is that of a coordinator of real ones, and what hosts are directed becomes bounds of
+//! flows.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
@@ -117,14 +118,15 @@ impl Flows {
         (link, &self.spans)
     }
 
-    /// Flows have the bounds of what their hosts were told; those that begin have an initial window.
+    /// Flows have the bounds of what their hosts were directed; those that begin have an initial window.
     pub fn follow<W: Steerable>(&self, view: &Hosts, world: &mut W) {
         if view.sight().actuator != Actuator::Initial {
             (0..self.hosts.len()).for_each(|host| self.direct(host, view, world));
         }
     }
 
-    /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew, if it was told one.
+    /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew, if it was directed
+    /// one.
     pub fn on_changed<W: Steerable>(&self, flow: usize, view: &Hosts, world: &mut W) {
         let Some(rates) = view.rates() else { return };
         let Some(host) = self.hosts.iter().position(|flows| flows.contains(&flow)) else { return };
@@ -207,17 +209,17 @@ impl View {
         self.flows.counted.hosts.iter().map(|&(_, sent, _)| sent).sum()
     }
 
-    /// The agents have these relative rates, or initial windows, from now on ([`Hosts::tell`]).
+    /// The agents have these relative rates, or initial windows, from now on ([`Hosts::direct`]).
     ///
     /// # Panics
     ///
     /// When there are more or fewer rates than agents.
-    pub fn tell<W: Steerable>(&mut self, rates: &[f32], world: &mut W) {
-        self.hosts.tell(world.now(), rates, |host| self.flows.is_active(host, world));
+    pub fn direct<W: Steerable>(&mut self, rates: &[f32], world: &mut W) {
+        self.hosts.direct(world.now(), rates, |host| self.flows.is_active(host, world));
         self.flows.follow(&self.hosts, world);
     }
 
-    /// When [`View::divide`] is to be called next; never where what was told stands as it is.
+    /// When [`View::divide`] is to be called next; never where what was directed stands as it is.
     pub fn divides(&self) -> Time {
         self.hosts.divides()
     }

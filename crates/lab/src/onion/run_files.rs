@@ -1,4 +1,4 @@
-//! What is told of a run of an onion scenario: its numbers, its seconds and its charts.
+//! What is reported of a run of an onion scenario: its numbers, its seconds and its charts.
 
 use anabranch_control::time::Duration;
 use anabranch_report::Figure;

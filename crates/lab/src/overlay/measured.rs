@@ -90,8 +90,8 @@ pub struct RateTrace {
     /// For each second a rate for each known node, in bytes a second; not a number
     /// where the controller has no rate.
     pub rates_bytes_per_s: Vec<f32>,
-    /// What else the controller tells of each known node, by name, in the same order.
-    pub told: BTreeMap<&'static str, Vec<f32>>,
+    /// What else the controller traces of each known node, by name, in the same order.
+    pub traced: BTreeMap<&'static str, Vec<f32>>,
 }
 
 impl Measured {

@@ -99,7 +99,7 @@ fn run_with<T: TelemetryField, const PARTED: bool>(
         sender,
         known: world.node(NodeId(sender)).map(|peer| peer.known().to_vec()).unwrap_or_default(),
         rates_bytes_per_s: Vec::new(),
-        told: BTreeMap::new(),
+        traced: BTreeMap::new(),
     });
     let mut changes = Changes::new(overlay, manager);
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
@@ -205,7 +205,7 @@ fn sample_rates<T: TelemetryField, const PARTED: bool>(world: &OverlayWorld<T, P
     for slot in 0..peer.known().len() {
         peer.sender().controller().trace(Slot(slot as u16), &mut |name, value| {
             if name != RATE {
-                trace.told.entry(name).or_default().push(value as f32);
+                trace.traced.entry(name).or_default().push(value as f32);
             }
         });
     }

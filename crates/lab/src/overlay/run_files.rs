@@ -104,7 +104,7 @@ impl Finished<'_> {
             let rates = trace.of(slot).collect();
             table = table.column(format!("rate_{}_to_{node}_bytes_per_s", trace.sender), Column::F32(rates));
         }
-        for (name, values) in &trace.told {
+        for (name, values) in &trace.traced {
             for (slot, node) in trace.known.iter().enumerate() {
                 let values = trace.of_slot(values, slot).collect();
                 table = table.column(format!("{name}_{}_of_{node}", trace.sender), Column::F32(values));

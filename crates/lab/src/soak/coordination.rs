@@ -1,6 +1,6 @@
 //! A coordinator and its agents while everything goes wrong: reports and directives are lost and overtake each
 //! other, networks fall apart and heal, the coordinator and hosts crash and come back. A case is a function of its
-//! seed. Hosts send as told, or what they want when they are alone; packets of theirs are not simulated.
+//! seed. Hosts send as directed, or what they want when they are alone; packets of theirs are not simulated.
 //!
 //! Rules: nobody panics, and all get on; no lease holds longer than it may; no share is more than its host may have; what is
 //! kept is bounded; and when nothing has gone wrong for a while, all are steered again, and what they are told
@@ -40,12 +40,12 @@ const CALM: Duration = Duration::from_millis(40_000);
 
 /// Rounds of reports, a decision and directives after which what hosts may send is at rest, once none is alone.
 ///
-/// A host that is alone sends a third of its link C, two thirds of it at most more or less than it was told. It reports each
-/// P, of what it had sent at the last [`TICK`] T, and counts between two reports are taken to have grown evenly. Where its
-/// rate changes by D between two, P + T apart if none is overtaken, they are wrong by D (P + T) / 4 at most, in the
-/// middle. That is taken for what others send in a span of P: hosts are told q D too much or too little, q = (P + T) / 4 P,
-/// 0.375 at the shortest P of 20 ms. Their rates then change by as much, and so on: after n rounds 2/3 q^n C is left, 3.5 %
-/// of the link after three and 1.3 % after four, which the rule allows.
+/// A host that is alone sends a third of its link C, two thirds of it at most more or less than it was directed. It
+/// reports each P, of what it had sent at the last [`TICK`] T, and counts between two reports are taken to have grown
+/// evenly. Where its rate changes by D between two, P + T apart if none is overtaken, they are wrong by D (P + T) / 4
+/// at most, in the middle. That is taken for what others send in a span of P: hosts are directed q D too much or too
+/// little, q = (P + T) / 4 P, 0.375 at the shortest P of 20 ms. Their rates then change by as much, and so on: after n
+/// rounds 2/3 q^n C is left, 3.5 % of the link after three and 1.3 % after four, which the rule allows.
 const ROUNDS: u64 = 4;
 
 /// How often hosts and monitors look at what has passed.
@@ -140,7 +140,7 @@ pub enum Trouble {
 pub struct Case {
     /// Its seed.
     pub seed: u64,
-    /// What the coordinator is told.
+    /// The configuration of the coordinator.
     pub config: CoordinatorConfig,
     /// The share of messages that is lost, until it is calm.
     pub loss: f64,
@@ -260,7 +260,7 @@ fn draw_policy(rng: &mut Rng, interval: Duration) -> Learned {
         Feature::Flows,
         Feature::PreviousRate,
         Feature::Hosts,
-        Feature::Told,
+        Feature::PromptRate,
     ];
     let (history, delay) = (1 + rng.below(3), rng.below(3));
     let inputs = features.len() * history;
@@ -541,7 +541,7 @@ impl Stage<'_> {
             let is_monitored = config.is_monitored(link);
             let other = if is_monitored { self.other[link].bits_per_sec() as f64 } else { 0.0 };
             let usable = (capacity.bits_per_sec() as f64 * config.utilisation - other).max(0.0);
-            let (mut told, mut has_hungry) = (0.0, false);
+            let (mut granted, mut has_hungry) = (0.0, false);
             for (place, member) in config.members.iter().enumerate() {
                 let Duty::Host { link: of, most, .. } = member.duty else { continue };
                 if of != link || self.flows[place] == 0 {
@@ -549,13 +549,13 @@ impl Stage<'_> {
                 }
                 let rate =
                     self.agent(place as u32 + 1).and_then(Agent::budget).map_or(Rate::ZERO, |(held, _)| held.rate);
-                told += rate.bits_per_sec() as f64;
+                granted += rate.bits_per_sec() as f64;
                 has_hungry |= rate < most;
             }
             // What is measured over a period is a few ticks off.
             let slack = 0.02 * capacity.bits_per_sec() as f64;
-            if told > usable + slack || has_hungry && told < usable - slack {
-                let what = format!("hosts may send {told:.0} bit/s of {usable:.0} over {name}");
+            if granted > usable + slack || has_hungry && granted < usable - slack {
+                let what = format!("hosts may send {granted:.0} bit/s of {usable:.0} over {name}");
                 return Err((Rule::Fills, what));
             }
         }
@@ -683,7 +683,7 @@ mod tests {
         None
     }
 
-    fn told(stage: &Stage<'_>, node: u32) -> u64 {
+    fn directed_rate(stage: &Stage<'_>, node: u32) -> u64 {
         stage.agent(node).and_then(Agent::budget).map_or(0, |(held, _)| held.rate.bits_per_sec())
     }
 
@@ -697,11 +697,11 @@ mod tests {
         stage.other[0] = Rate::from_bits_per_sec(5_600_000);
         let at = |seconds: f64| Time::from_secs_f64(seconds);
         play_until(&mut stage, at(5.0), |_| false);
-        let before = told(&stage, 1);
+        let before = directed_rate(&stage, 1);
         assert!(before < 1_000_000, "the link is full: {before}");
         stage.other[0] = Rate::ZERO;
         stage.strike(&Trouble::AgentReturns(2));
-        let is_even = |stage: &Stage<'_>| (1..=2).all(|node| told(stage, node) > 4_500_000);
+        let is_even = |stage: &Stage<'_>| (1..=2).all(|node| directed_rate(stage, node) > 4_500_000);
         let even = play_until(&mut stage, at(10.0), is_even).expect("both are told half of the link");
         assert!(even < at(6.0), "told at {even}");
     }
@@ -716,7 +716,7 @@ mod tests {
             play_until(&mut stage, dies, |_| false);
             let ended = stage.world.observer().leases_ended;
             stage.strike(&Trouble::CoordinatorDies);
-            let is_alone = |stage: &Stage<'_>| (1..=2).all(|node| told(stage, node) == 0);
+            let is_alone = |stage: &Stage<'_>| (1..=2).all(|node| directed_rate(stage, node) == 0);
             let alone = play_until(&mut stage, dies + Duration::SECOND, is_alone).expect("leases end");
             let took = alone.since(dies);
             assert!(took > Duration::from_millis(200) && took < Duration::from_millis(300), "{took:?}");
@@ -750,10 +750,10 @@ mod tests {
         let mut stage = Stage::new(&case);
         stage.other[0] = Rate::from_bits_per_sec(6_000_000);
         let at = |seconds: f64| Time::from_secs_f64(seconds);
-        let together = |stage: &Stage<'_>| told(stage, 1) + told(stage, 2);
+        let together = |stage: &Stage<'_>| directed_rate(stage, 1) + directed_rate(stage, 2);
         play_until(&mut stage, at(5.0), |_| false);
         // 9.5 less 6 Mbit/s, within what the rule allows.
-        let is_left = |told: u64| told.abs_diff(3_500_000) < 200_000;
+        let is_left = |rate: u64| rate.abs_diff(3_500_000) < 200_000;
         assert!(is_left(together(&stage)), "{}", together(&stage));
         stage.strike(&Trouble::Cut(vec![3], true));
         let more = play_until(&mut stage, at(8.0), |stage| !is_left(together(stage)));
@@ -774,7 +774,7 @@ mod tests {
         let mut stage = Stage::new(&case);
         stage.other[0] = Rate::from_bits_per_sec(6_000_000);
         let at = |seconds: f64| Time::from_secs_f64(seconds);
-        let together = |stage: &Stage<'_>| told(stage, 1) + told(stage, 2);
+        let together = |stage: &Stage<'_>| directed_rate(stage, 1) + directed_rate(stage, 2);
         for begins in [0.0, 10.0] {
             if begins > 0.0 {
                 stage.strike(&Trouble::CoordinatorDies);
@@ -796,12 +796,12 @@ mod tests {
         let mut stage = Stage::new(&case);
         stage.strike(&Trouble::AgentDies(3));
         let at = |seconds: f64| Time::from_secs_f64(seconds);
-        let first = play_until(&mut stage, at(20.0), |stage| told(stage, 1) > 0).expect("they have the link");
+        let first = play_until(&mut stage, at(20.0), |stage| directed_rate(stage, 1) > 0).expect("they have the link");
         assert!(first > at(5.0) && first < at(5.5), "{first}");
     }
 
     /// One or two of them have flows, and one keeps `least` as long as there is so much. They report
-    /// seldom, when they were told another rate already.
+    /// seldom, when they were directed another rate already.
     fn small_budgets_come_to_rest(left: u64, least: u64, hosts: u32, delay: u64) {
         let mut case = case(1);
         case.delay = Duration::from_millis(delay);
@@ -813,7 +813,7 @@ mod tests {
         play_until(&mut stage, at(5.0), |_| false);
         stage.other[0] = Rate::from_bits_per_sec(9_500_000 - left);
         play_until(&mut stage, at(20.0), |_| false);
-        let together = |stage: &Stage<'_>| (1..=hosts).map(|node| told(stage, node)).sum::<u64>();
+        let together = |stage: &Stage<'_>| (1..=hosts).map(|node| directed_rate(stage, node)).sum::<u64>();
         let off = play_until(&mut stage, at(40.0), |stage| together(stage).abs_diff(left) > left / 50);
         let setting = format!("{left} bit/s left, {least} kept, {hosts} hosts, {delay} ms");
         assert_eq!(off, None, "{setting}: they may send {}", together(&stage));
@@ -838,13 +838,14 @@ mod tests {
         let mut stage = Stage::new(&case);
         let at = |seconds: f64| Time::from_secs_f64(seconds);
         play_until(&mut stage, at(5.0), |_| false);
-        assert!(told(&stage, 1) > 4_500_000);
+        assert!(directed_rate(&stage, 1) > 4_500_000);
         stage.strike(&Trouble::CoordinatorDies);
         stage.epoch = 5;
         play_until(&mut stage, at(8.0), |_| false);
-        assert_eq!(told(&stage, 1), 0, "its lease is over");
+        assert_eq!(directed_rate(&stage, 1), 0, "its lease is over");
         stage.strike(&Trouble::CoordinatorReturns);
-        let steered = play_until(&mut stage, at(60.0), |stage| (1..=2).all(|node| told(stage, node) > 4_500_000));
+        let steered =
+            play_until(&mut stage, at(60.0), |stage| (1..=2).all(|node| directed_rate(stage, node) > 4_500_000));
         assert!(steered.is_some(), "{:?}", stage.world.observer());
         assert_eq!(stage.world.observer().ignored, 0);
     }
@@ -889,7 +890,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_go_on_ending_are_told_and_broken_where_delays_are_constant() {
+    fn leases_that_go_on_ending_are_counted_and_broken_where_delays_are_constant() {
         let mut case = case(1);
         for second in 50..140 {
             cut_off(&mut case, Time::ZERO + Duration::SECOND * second, Duration::from_millis(350));

@@ -54,7 +54,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// All, and how a violation of it is told.
+    /// All, and how a violation of it is reported.
     const ALL: [(Bound, &str); 9] = [
         (Bound::Sessions, "sessions,"),
         (Bound::HalfOpen, "half-open sessions,"),
@@ -232,7 +232,7 @@ fn each_bound_of_memory_is_found_when_it_does_not_hold() {
         stalls: 0.0,
         stall: Duration::ZERO,
     };
-    for (bound, told) in Bound::ALL {
+    for (bound, message) in Bound::ALL {
         let mut case = Case { sabotage: Some(Sabotage::Unbounded(bound)), ..quiet(7) };
         let limits = &mut case.limits;
         match bound {
@@ -267,7 +267,8 @@ fn each_bound_of_memory_is_found_when_it_does_not_hold() {
             Bound::Kept | Bound::Packets => {}
         }
         let (broken, what) = found(&case);
-        let is_told = what.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(told)) || what.ends_with(told);
-        assert!(broken == Invariant::Memory && is_told, "{bound:?}: {what}");
+        let is_named =
+            what.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(message)) || what.ends_with(message);
+        assert!(broken == Invariant::Memory && is_named, "{bound:?}: {what}");
     }
 }

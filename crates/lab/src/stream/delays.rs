@@ -6,7 +6,7 @@ use anabranch_control::time::Duration;
 const CLASS: Duration = Duration::from_millis(10);
 const CLASSES: usize = 1000;
 
-/// This many of them are told as one.
+/// This many of them are counted as one.
 const TOGETHER: usize = 5;
 
 /// Delays of packets, in classes of ten milliseconds.

@@ -22,17 +22,17 @@ use anabranch_scenario::file::{AnyScenario, Override, read_any};
 use anabranch_scenario::policy::hosts;
 use standing::{Standing, coordinator};
 
-/// A world as agents tell of it: queues in bytes.
-struct Told<'a>(&'a mut FlowWorld<()>);
+/// A world as agents report it: queues in bytes.
+struct Reported<'a>(&'a mut FlowWorld<()>);
 
-impl Told<'_> {
+impl Reported<'_> {
     fn queued(&mut self, link: usize) -> Bytes {
         let rate = self.rate(link).unwrap();
         rate * Steerable::link(self.0, link).waits
     }
 }
 
-impl Steerable for Told<'_> {
+impl Steerable for Reported<'_> {
     fn now(&self) -> Time {
         Steerable::now(self.0)
     }
@@ -107,36 +107,36 @@ fn assert_same_directives(scenario: FlowScenario, queue: Duration) -> (usize, us
     while acting.due() < Time::MAX {
         let now = acting.due();
         world.step(now);
-        let (mut told, mut left) = (Told(&mut world), 0);
+        let (mut reported, mut left) = (Reported(&mut world), 0);
         let report = |coordinator: &mut Coordinator<u32>, place: usize, seen| {
             let report = Report { number: decided as u64 + 1, at: now.since(Time::ZERO), period: config.every, seen };
             coordinator.on_datagram(now, SessionId(place as u32), Datagram::Report(report), &mut Standing::default());
         };
         for (place, flows) in hosts.iter().enumerate() {
-            let of = |count: &dyn Fn(Sent) -> u64| flows.iter().map(|&flow| count(told.sent(flow))).sum::<u64>();
+            let of = |count: &dyn Fn(Sent) -> u64| flows.iter().map(|&flow| count(reported.sent(flow))).sum::<u64>();
             let acked = of(&|sent| sent.acked_bytes);
             assert_eq!(acked % data, 0, "whole packets");
             let lost = of(&|sent| sent.lost) * on_wire;
             let sent = acked / data * on_wire + lost;
             left += sent;
-            let on = flows.iter().filter(|&&flow| told.is_on(flow)).count() as u32;
+            let on = flows.iter().filter(|&&flow| reported.is_on(flow)).count() as u32;
             let seen = HostSeen { flows: on, sent: Bytes::new(sent), lost: Bytes::new(lost), ..HostSeen::default() };
             report(&mut coordinator, place, Seen::Host(seen));
         }
-        let state = Steerable::link(&mut told, link);
+        let state = Steerable::link(&mut reported, link);
         // What passed, where no others send: whole packets, of which those that were dropped are a share.
         let passed =
-            if scenario.cross_traffic.is_empty() { state.transmitted * on_wire } else { left + told.cross_bytes() };
-        let (queued, sent) = (Some(told.queued(link)), Bytes::new(passed));
+            if scenario.cross_traffic.is_empty() { state.transmitted * on_wire } else { left + reported.cross_bytes() };
+        let (queued, sent) = (Some(reported.queued(link)), Bytes::new(passed));
         let seen = LinkSeen { sent, queued, dropped: state.dropped, ..LinkSeen::default() };
         report(&mut coordinator, hosts.len(), Seen::Link(seen));
         while coordinator.timer(now) <= now {
             coordinator.on_timer(now, &mut Standing::default());
         }
         assert!(coordinator.is_by_policy(0), "{:?}", coordinator.blocked(0));
-        acting.act(&mut told).unwrap();
+        acting.act(&mut reported).unwrap();
         let rate = |&relative: &f32| Rate::from_bytes_per_sec_f64(capacity.bytes_per_sec() * f64::from(relative));
-        let expected: Vec<Rate> = acting.told().unwrap().iter().map(rate).collect();
+        let expected: Vec<Rate> = acting.rates().unwrap().iter().map(rate).collect();
         let directed: Vec<Rate> =
             (0..hosts.len()).map(|place| coordinator.known()[place].budget().unwrap().0).collect();
         assert_eq!(directed, expected, "decision {decided}, at {now}");

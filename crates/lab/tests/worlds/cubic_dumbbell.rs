@@ -64,7 +64,7 @@ fn four_flows_agree_with_ns_3_in_goodput_and_delay() {
 }
 
 #[test]
-fn the_reno_friendly_region_tells_the_versions_of_ns_3_apart() {
+fn the_reno_friendly_region_distinguishes_the_versions_of_ns_3() {
     // ns-3-dev: a bound whose growth is constant, as in RFC 8312.
     let dev = cubic(4, 0.0, "reno_friendly = \"rfc-8312\"");
     agrees("ns-3-dev, losses", dev.lost, 1607.0, 0.05);

@@ -74,7 +74,7 @@ fn recording_changes_nothing() {
 }
 
 #[test]
-fn qlog_tells_each_packet_once_at_each_end() {
+fn qlog_records_each_packet_once_at_each_end() {
     let directory = tempfile::tempdir().unwrap();
     let scenario = scenario();
     let measured = write_qlog(directory.path(), &scenario).unwrap();
@@ -133,7 +133,7 @@ fn packets_arrive_after_they_left(client: &[Value], server: &[Value], sent: u64)
 }
 
 #[test]
-fn connections_of_one_flow_are_told_apart() {
+fn connections_of_one_flow_are_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let mut scenario = scenario();
     scenario.flows[0].name = "on/off \u{e9}".to_owned();
@@ -308,7 +308,7 @@ fn an_independent_reader_finds_what_the_run_counted() {
 }
 
 #[test]
-fn acks_tell_what_the_receiver_has_and_never_less_than_before() {
+fn acks_report_what_the_receiver_has_and_never_less_than_before() {
     let (measured, client, server) = captured(&scenario());
     let mut last: BTreeMap<[u8; 4], u32> = BTreeMap::new();
     let mut with_blocks = 0;

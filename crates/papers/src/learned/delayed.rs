@@ -49,7 +49,7 @@ fn late(spec: Spec) -> Spec {
 
 /// Reports are late, and what was told since is seen beside them.
 fn told(mut spec: Spec) -> Spec {
-    spec.features.push(Feature::Told);
+    spec.features.push(Feature::PromptRate);
     Spec { history: TOLD, ..late(spec) }
 }
 

@@ -122,7 +122,7 @@ impl Job for Play {
                 Actor::Nobody => {}
             }
             match self.actor {
-                Actor::Nobody => session.step_untold()?,
+                Actor::Nobody => session.step_undirected()?,
                 _ => session.step(&rates)?,
             };
             let seen = session.seen();

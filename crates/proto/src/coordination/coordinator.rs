@@ -24,8 +24,8 @@ const HASTE_QUARTERS: u64 = 1;
 /// larger and smaller in turn, and hosts be told less and more, for ever.
 const MONITORS_OFTENER: u64 = 4;
 
-/// From the first session on, a link's monitor is waited for as long as one that is silent is believed. Until then nobody
-/// knows what others send, and hosts are told nothing: on their own they share with it, as they did before.
+/// From the first session on, a link's monitor is waited for as long as one that is silent is believed. Until then
+/// nobody knows what others send, and hosts are told nothing: on their own they share with it, as they did before.
 const PATIENCE: Duration = super::IDLE_TIMEOUT;
 
 /// Hosts that report seldom are waited for if they may send more than one part in this many of a link together.
@@ -55,17 +55,17 @@ pub struct Coordinator<A> {
     by_key: BTreeMap<PeerKey, usize>,
     known: Vec<Known>,
     divided: Vec<Divided>,
-    /// Until when each link's monitors are waited for, if it has any of which nothing is known yet; never before the first
-    /// session.
+    /// Until when each link's monitors are waited for, if it has any of which nothing is known yet; never before the
+    /// first session.
     awaits: Vec<Option<Time>>,
     /// Each link's policy; none where the rule decides for good.
     steered: Vec<Option<Steered>>,
-    /// What is to be told to an observer.
+    /// What is to be reported to an observer.
     happened: VecDeque<CoordinatorEvent>,
     /// Which agent is at the other end of each session.
     members: BTreeMap<SessionId, usize>,
-    /// Who is to be told.
-    told: VecDeque<usize>,
+    /// To whom directives are to leave.
+    to_direct: VecDeque<usize>,
     number: u64,
     decisions: u64,
     decided: Time,
@@ -99,7 +99,7 @@ impl<A> Coordinator<A> {
             steered: (0..config.links.len()).map(|link| Steered::new(&config, link)).collect(),
             happened: VecDeque::new(),
             members: BTreeMap::new(),
-            told: VecDeque::new(),
+            to_direct: VecDeque::new(),
             number: 0,
             decisions: 0,
             decided: Time::ZERO,
@@ -168,7 +168,7 @@ impl<A> Coordinator<A> {
         for place in 0..self.known.len() {
             let known = &self.known[place];
             if known.budget.is_some() && known.is_fresh(now) {
-                self.tell(now, due, place);
+                self.direct(now, due, place);
             }
         }
     }
@@ -201,9 +201,9 @@ impl<A> Coordinator<A> {
         all.find(|(member, known)| of_link(member) && known.is_fresh(now)).map(|(_, known)| known)
     }
 
-    /// What a link carries, and what others than the hosts send over it: by its monitor. Of one that is silent, what was
-    /// known holds until its session is over: reports each few milliseconds that are held up for a few more would else
-    /// end in a link that is given away as if it were empty. Without one, a link carries its hosts' traffic alone.
+    /// What a link carries, and what others than the hosts send over it: by its monitor. Of one that is silent, what
+    /// was known holds until its session is over: reports each few milliseconds that are held up for a few more would
+    /// else end in a link that is given away as if it were empty. Without one, a link carries its hosts' traffic alone.
     fn watched(&mut self, now: Time, link: usize) -> Divided {
         let (before, settled) = (self.divided[link], self.config.links[link].capacity);
         if let Some(monitor) = self.monitor(now, link) {
@@ -223,9 +223,9 @@ impl<A> Coordinator<A> {
         Divided { capacity: settled, ..Divided::default() }
     }
 
-    /// What others than the hosts have sent over a link, in bytes a second, in the last span that all reports cover; none, where
-    /// they cover none. Hosts that report seldom are taken to go on as they did, unless what they may send together
-    /// matters: most of them do, and those that do not say so late.
+    /// What others than the hosts have sent over a link, in bytes a second, in the last span that all reports cover;
+    /// none, where they cover none. Hosts that report seldom are taken to go on as they did, unless what they may send
+    /// together matters: most of them do, and those that do not say so late.
     fn other(&self, now: Time, link: usize, monitor: &Known, capacity: Rate) -> Option<f64> {
         let hosts = || {
             let all = self.config.members.iter().zip(&self.known);
@@ -277,11 +277,11 @@ impl<A> Coordinator<A> {
             };
             self.known[place].decided = share;
             if self.known[place].is_fresh(now) {
-                self.tell(now, now, place);
+                self.direct(now, now, place);
             }
         }
         if let Some(steered) = &mut self.steered[link] {
-            steered.told_by_rule(capacity, &self.known);
+            steered.on_rule_decided(capacity, &self.known);
         }
         self.divided[link] = Divided { given: Rate::from_bits_per_sec(given), ..watched };
     }
@@ -311,7 +311,7 @@ impl<A> Coordinator<A> {
         decides == Some(true)
     }
 
-    /// Hosts have what the policy has told them, between what each keeps in any case, as by the rule, and what it takes at
+    /// Hosts have what the policy directs, between what each keeps in any case, as by the rule, and what it takes at
     /// most.
     fn follow(&mut self, now: Time, link: usize, watched: Divided) {
         let Some(steered) = self.steered[link].take() else { return };
@@ -323,25 +323,25 @@ impl<A> Coordinator<A> {
         let mut given = 0u64;
         for (host, &place) in steered.hosts().iter().enumerate() {
             let Duty::Host { least, most, .. } = self.config.members[place].duty else { continue };
-            let told = steered.rate(watched.capacity, host);
+            let directed = steered.rate(watched.capacity, host);
             let decided = match counted.next_if(|(counted, _)| **counted == place) {
                 Some((_, (claim, kept))) => {
-                    let rate = told.min(claim.most).max(*kept);
+                    let rate = directed.min(claim.most).max(*kept);
                     given = given.saturating_add(rate.bits_per_sec());
                     rate
                 }
-                None => told.max(least).min(most),
+                None => directed.max(least).min(most),
             };
             self.known[place].decided = decided;
             if self.known[place].is_fresh(now) {
-                self.tell(now, now, place);
+                self.direct(now, now, place);
             }
         }
         self.divided[link] = Divided { given: Rate::from_bits_per_sec(given), ..watched };
         self.steered[link] = Some(steered);
     }
 
-    /// What a policy told is divided anew where the idle lend, if that is due.
+    /// What a policy directs is divided anew where the idle lend, if that is due.
     fn divide_anew(&mut self, now: Time) {
         for link in 0..self.steered.len() {
             if self.steered[link].as_ref().is_some_and(|steered| steered.divides() <= now) {
@@ -357,9 +357,9 @@ impl<A> Coordinator<A> {
         self.steered.iter().flatten().map(Steered::divides).min().unwrap_or(Time::MAX)
     }
 
-    /// A host is told what it may send, if it was not for a period, at an occasion that was `due`: on a busy machine it is
-    /// later `now`, and the next one is not.
-    fn tell(&mut self, now: Time, due: Time, place: usize) {
+    /// A host is directed what it may send, if it was not for a period, at an occasion that was `due`: on a busy
+    /// machine it is later `now`, and the next one is not.
+    fn direct(&mut self, now: Time, due: Time, place: usize) {
         let (every, known) = (self.config.every, &mut self.known[place]);
         let rate = known.decided;
         if known.session.is_none() || known.next > due && known.budget.is_some_and(|(before, _)| before == rate) {
@@ -375,8 +375,8 @@ impl<A> Coordinator<A> {
         // As the directive says: the first ones are renewed sooner than they have to be.
         known.budget = Some((rate, now + lifetime(every, rate)));
         known.granted.note(now + known.round_trip, rate);
-        if !self.told.contains(&place) {
-            self.told.push_back(place);
+        if !self.to_direct.contains(&place) {
+            self.to_direct.push_back(place);
         }
     }
 
@@ -499,7 +499,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
 
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Datagram)> {
         loop {
-            let place = self.told.pop_front()?;
+            let place = self.to_direct.pop_front()?;
             let (known, Duty::Host { least, .. }) = (&self.known[place], self.config.members[place].duty) else {
                 continue;
             };

@@ -73,7 +73,7 @@ pub enum Unfit {
 ///
 /// The first thing that it can not do there.
 pub fn check(learned: &Learned, config: &CoordinatorConfig) -> Result<(), Unfit> {
-    can_tell_hosts(learned)?;
+    can_direct_hosts(learned)?;
     let Sight { features, history, .. } = &learned.sight;
     for (number, link) in config.links.iter().enumerate() {
         let hosts = config.hosts_of(number).len();
@@ -99,7 +99,7 @@ pub fn check(learned: &Learned, config: &CoordinatorConfig) -> Result<(), Unfit>
 /// # Errors
 ///
 /// Why not.
-pub fn can_tell_hosts(learned: &Learned) -> Result<(), Unfit> {
+pub fn can_direct_hosts(learned: &Learned) -> Result<(), Unfit> {
     let Sight { features, actuator, agents, interval, .. } = &learned.sight;
     if let Some(hidden) = features.iter().find(|feature| !feature.is_deployable()) {
         return Err(Unfit::Hidden(hidden.name()));

@@ -18,19 +18,19 @@ pub struct Known {
     pub(super) counted: Counted,
     /// What of it was lost; a policy alone asks.
     pub(super) lost: Counted,
-    /// Whether it has told round trips in this session.
+    /// Whether it has reported round trips in this session.
     pub(super) has_round_trips: bool,
-    /// What it was told last, and until when that holds.
+    /// What it was directed last, and until when that holds.
     pub(super) budget: Option<(Rate, Time)>,
-    /// What it was told until now.
+    /// What it was directed until now.
     pub(super) granted: Granted,
-    /// How long after it was told a count shows what it did.
+    /// How long after it was directed a count shows what it did.
     pub(super) round_trip: Duration,
     /// What was decided last that it may send.
     pub(super) decided: Rate,
-    /// When it is told again at the soonest.
+    /// When it is directed again at the soonest.
     pub(super) next: Time,
-    /// How often it was told something new in this session.
+    /// How often it was directed something new in this session.
     pub(super) words: u64,
 }
 
@@ -72,13 +72,13 @@ impl Known {
         if to <= last {
             return self.counted.between(from, to);
         }
-        let told = if from < last { self.counted.between(from, last)? } else { 0.0 };
+        let reported = if from < last { self.counted.between(from, last)? } else { 0.0 };
         if self.host().is_some_and(|host| host.flows == 0) {
-            return Some(told);
+            return Some(reported);
         }
         let did = self.counted.between(before, last)?;
         let goes_on = |until: Time| self.granted.continued(did, before, last, until.max(last));
-        Some(told + goes_on(to) - goes_on(from))
+        Some(reported + goes_on(to) - goes_on(from))
     }
 
     pub(super) fn host(&self) -> Option<HostSeen> {

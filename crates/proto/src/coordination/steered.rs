@@ -8,8 +8,8 @@
 //!                    cross traffic       what passed less what hosts sent, in the span that all reports cover
 //! ```
 //!
-//! Each counts over one interval that ends with its last report, so that it does not matter when reports come. What a policy
-//! sees and nobody has told yet is not made up: until then the rule decides, and [`Blocked`] says why.
+//! Each counts over one interval that ends with its last report, so that it does not matter when reports come. What a
+//! policy sees and nobody has reported yet is not made up: until then the rule decides, and [`Blocked`] says why.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub enum Blocked {
     Unwatched(usize, Feature),
     /// Who watches it does not know its queue.
     Queue(usize, Feature),
-    /// A host that sends, by its place, has told no round trips.
+    /// A host that sends, by its place, has reported no round trips.
     RoundTrips(usize, Feature),
 }
 
@@ -131,8 +131,8 @@ impl Steered {
         self.deciding.note()
     }
 
-    /// What the policy has told a host of a link that carries `capacity`: what the idle lend, too, is no more than it may tell
-    /// one host, however many they are.
+    /// What the policy has directed a host of a link that carries `capacity`: what the idle lend, too, is no more than
+    /// it may direct one host, however many they are.
     pub fn rate(&self, capacity: Rate, host: usize) -> Rate {
         let relative = self.deciding.view().rates().map_or(0.0, |rates| rates[host].min(MOST));
         Rate::from_bytes_per_sec_f64(capacity.bytes_per_sec() * f64::from(relative))
@@ -143,22 +143,22 @@ impl Steered {
         self.deciding.view().divides()
     }
 
-    /// Divides anew what was told.
+    /// Divides anew what was directed.
     pub fn divide(&mut self, now: Time, known: &[Known]) {
         let Steered { deciding, hosts, .. } = self;
         deciding.view_mut().divide(|host| flows_of(now, &known[hosts[host]]) > 0);
     }
 
-    /// The rule has decided: that is what hosts were told.
-    pub fn told_by_rule(&mut self, capacity: Rate, known: &[Known]) {
+    /// The rule has decided: that is what hosts were directed.
+    pub fn on_rule_decided(&mut self, capacity: Rate, known: &[Known]) {
         let carries = capacity.bytes_per_sec();
         let share = |rate: Rate| if carries > 0.0 { (rate.bytes_per_sec() / carries) as f32 } else { 0.0 };
         let rates: Vec<f32> = self.hosts.iter().map(|&place| share(known[place].decided)).collect();
-        self.deciding.view_mut().told_by_another(&rates);
+        self.deciding.view_mut().on_directed_by_another(&rates);
     }
 
-    /// Looks at a link that carries `capacity`, of which others than the hosts send `other` bytes a second, and decides if all
-    /// that the policy sees is known.
+    /// Looks at a link that carries `capacity`, of which others than the hosts send `other` bytes a second, and decides
+    /// if all that the policy sees is known.
     pub fn ask(&mut self, now: Time, known: &[Known], capacity: Rate, other: f64) {
         let interval = self.deciding.view().sight().interval;
         let watched = self.monitors.iter().map(|&place| &known[place]).find(|known| {
@@ -224,7 +224,7 @@ fn link_of(known: &Known) -> Option<LinkSeen> {
     }
 }
 
-/// Whether all that is seen through `view` has been told.
+/// Whether all that is seen through `view` has been reported.
 fn is_known(
     view: &View,
     link: usize,

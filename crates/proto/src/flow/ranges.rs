@@ -433,7 +433,9 @@ mod tests {
                 numbers.insert(number as u64);
                 acks.push(numbers.next_ack());
                 let (ack, previous) = (acks[acks.len() - 1], acks[acks.len().saturating_sub(1 + lag)]);
-                let acked = |ranges: &AckRanges| ranges.iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>();
+                let acked = |ranges: &AckRanges| -> BTreeSet<u64> {
+                    ranges.iter().flat_map(|(low, high)| low..=high).collect()
+                };
                 let new: BTreeSet<u64> = acked(&ack).difference(&acked(&previous)).copied().collect();
                 if let Some(ends) = ack.ends_over(&previous) {
                     prop_assert_eq!(ends.into_iter().flat_map(|(low, high)| low..=high).collect::<BTreeSet<u64>>(), new);

@@ -62,8 +62,8 @@ pub struct Receiving<C: Content> {
     unproven: Vec<(Time, Arrived<C::Packet>)>,
     /// Within what time behind its manifest a generation has left.
     leaves_within: Duration,
-    /// Up to which packet manifests announce the stream, and since when, from the last one on whose packets nobody waits
-    /// for any more.
+    /// Up to which packet manifests announce the stream, and since when, from the last one on whose packets nobody
+    /// waits for any more.
     announced: VecDeque<(Time, PacketId)>,
     /// How long players wait for a packet, and since when none has come that was missing.
     patience: Duration,
@@ -73,8 +73,8 @@ pub struct Receiving<C: Content> {
 }
 
 impl<C: Content> Receiving<C> {
-    /// Nothing yet of the stream of `source`, whose packets have left it `leaves_within` after their manifest; players get what
-    /// comes from `first` on, which is asked for `now` and waited for from now on, however old it is.
+    /// Nothing yet of the stream of `source`, whose packets have left it `leaves_within` after their manifest; players
+    /// get what comes from `first` on, which is asked for `now` and waited for from now on, however old it is.
     pub fn new(
         now: Time,
         source: PeerKey,

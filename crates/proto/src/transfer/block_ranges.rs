@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::extents::Extents;
 use crate::message::{MAX_BLOCK_RANGES, Offer};
 
-/// What is told of the parts that are there over a stream, in bytes, so that it fits a message there.
+/// What is reported of the parts that are there over a stream, in bytes, so that it fits a message there.
 pub const MOST_BLOCK_RANGES: usize = 400;
 
 /// The blocks of `offer` of which all bytes are in `extents`, in ranges.
@@ -27,7 +27,7 @@ pub fn whole_blocks(offer: &Offer, extents: &Extents) -> Vec<Range<u64>> {
     whole.filter(|blocks| !blocks.is_empty()).collect()
 }
 
-/// Tells that these ranges of blocks have come, which are in order, in at most `most` bytes.
+/// Reports that these ranges of blocks have come, which are in order, in at most `most` bytes.
 pub fn write(ranges: &[Range<u64>], most: usize) -> String {
     let most = most.min(MAX_BLOCK_RANGES);
     let text = |range: &Range<u64>| format!("{}+{}", range.start, range.end - range.start);
@@ -44,10 +44,10 @@ pub fn write(ranges: &[Range<u64>], most: usize) -> String {
 
 /// Reads which of `blocks` blocks a receiver says to have. Where it makes no sense it ends: ranges
 /// come in order, so that together they are never more than the file.
-pub fn read(told: &str, blocks: u64) -> Vec<Range<u32>> {
+pub fn read(text: &str, blocks: u64) -> Vec<Range<u32>> {
     let mut ranges = Vec::new();
     let mut last = 0;
-    for range in told.split(' ') {
+    for range in text.split(' ') {
         let Some((start, length)) = range.split_once('+') else { break };
         let (Ok(start), Ok(length)) = (start.parse::<u64>(), length.parse::<u64>()) else { break };
         let Some(end) = start.checked_add(length).filter(|&end| end <= blocks) else { break };
@@ -80,25 +80,26 @@ mod tests {
             }).collect();
             let text = write(&ranges, MAX_BLOCK_RANGES);
             prop_assert!(text.len() <= MAX_BLOCK_RANGES);
-            let told = read(&text, last);
+            let read_back = read(&text, last);
             let is_one = |range: &Range<u32>| ranges.contains(&(u64::from(range.start)..u64::from(range.end)));
-            prop_assert!(told.iter().all(is_one));
+            prop_assert!(read_back.iter().all(is_one));
             // The next one has 6 and 4 digits and two signs at most.
-            prop_assert!(told.len() == ranges.len() || text.len() + 13 > MAX_BLOCK_RANGES);
+            prop_assert!(read_back.len() == ranges.len() || text.len() + 13 > MAX_BLOCK_RANGES);
             let length = |range: &Range<u32>| u64::from(range.end - range.start);
-            let shortest = told.iter().map(length).min().unwrap_or(0);
-            let left_out = ranges.iter().filter(|range| !told.iter().any(|told| u64::from(told.start) == range.start));
+            let shortest = read_back.iter().map(length).min().unwrap_or(0);
+            let is_read = |range: &Range<u64>| read_back.iter().any(|read| u64::from(read.start) == range.start);
+            let left_out = ranges.iter().filter(|range| !is_read(range));
             prop_assert!(left_out.into_iter().all(|range| range.end - range.start <= shortest));
         }
 
         #[test]
-        fn whatever_a_receiver_tells_is_read_as_blocks_of_the_file_each_once(
+        fn whatever_a_receiver_reports_is_read_as_blocks_of_the_file_each_once(
             text in "[0-9+ ]{0,60}|.{0,40}",
             blocks in 0u64..2000,
         ) {
-            let told = read(&text, blocks);
-            prop_assert!(told.windows(2).all(|pair| pair[0].end <= pair[1].start));
-            prop_assert!(told.iter().all(|range| !range.is_empty() && u64::from(range.end) <= blocks));
+            let read_back = read(&text, blocks);
+            prop_assert!(read_back.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            prop_assert!(read_back.iter().all(|range| !range.is_empty() && u64::from(range.end) <= blocks));
         }
     }
 

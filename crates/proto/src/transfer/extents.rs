@@ -88,10 +88,10 @@ mod tests {
                 extents.insert(start..start + length);
                 there[start as usize..(start + length) as usize].fill(true);
             }
-            let told: Vec<Range<u64>> = extents.iter().collect();
-            prop_assert!(told.windows(2).all(|pair| pair[0].end < pair[1].start), "{told:?}");
-            let is_told = |byte: u64| told.iter().any(|range| range.contains(&byte));
-            prop_assert!((0..80).all(|byte| is_told(byte) == there[byte as usize]), "{told:?}");
+            let held: Vec<Range<u64>> = extents.iter().collect();
+            prop_assert!(held.windows(2).all(|pair| pair[0].end < pair[1].start), "{held:?}");
+            let is_held = |byte: u64| held.iter().any(|range| range.contains(&byte));
+            prop_assert!((0..80).all(|byte| is_held(byte) == there[byte as usize]), "{held:?}");
             prop_assert_eq!(extents.bytes(), there.iter().filter(|there| **there).count() as u64);
             let (start, end) = (asked.0, (asked.0 + asked.1).min(80));
             let range = start..end.max(start);

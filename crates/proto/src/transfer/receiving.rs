@@ -11,8 +11,8 @@
 //! (`places.rs`): sessions without a file, of which the longest unheard ones are pushed out, files that wait,
 //! files on their way with a bit for each block, and files that have come, which nobody can push
 //! out. Of who has not proved to be heard at its address ([`Cookies`]) a few half-open sessions are
-//! remembered, which push out nothing and which nothing pushes out. A datagram that comes twice is opened once; a block or an offer that is said
-//! again is answered as before.
+//! remembered, which push out nothing and which nothing pushes out. A datagram that comes twice is opened once; a block
+//! or an offer that is said again is answered as before.
 
 mod entry;
 mod files;
@@ -58,7 +58,7 @@ pub struct Receiver {
     /// Sessions of who has not proved yet to be heard at its address: at most `Limits::half_open`.
     half_open: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
-    /// Files that are put away, as far as is known: their senders are told what is there of them.
+    /// Files that are put away, as far as is known: their senders are sent what is there of them.
     kept: BTreeSet<PartialId>,
     /// To be handed out.
     jobs: VecDeque<FileJob>,
@@ -137,7 +137,7 @@ impl Receiver {
                 heard: now,
                 phase: Phase::Load,
                 partial: None,
-                told: String::new(),
+                reported: String::new(),
             },
         );
     }
@@ -238,7 +238,7 @@ impl Receiver {
             heard: now,
             phase: Phase::Greeted,
             partial: None,
-            told: String::new(),
+            reported: String::new(),
         })
     }
 
@@ -295,8 +295,8 @@ impl Receiver {
                 self.on_offer(now, id, offer);
                 let (code, text) = self.status(id);
                 let is_accepted = matches!(code, Code::Accepted | Code::Incomplete | Code::Checking);
-                let told = self.sessions.get(&id).filter(|_| is_accepted).map(|entry| entry.told.clone());
-                (code, told.unwrap_or(text))
+                let reported = self.sessions.get(&id).filter(|_| is_accepted).map(|entry| entry.reported.clone());
+                (code, reported.unwrap_or(text))
             }
             Message::Block { .. } if matches!(entry.phase, Phase::Over { .. }) => self.status(id),
             Message::Block { index, bytes } => {

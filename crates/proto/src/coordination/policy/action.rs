@@ -1,7 +1,7 @@
 //! What an action is, and how a host's rate becomes bounds of its flows.
 //!
-//! An action is one number per host: the rate of all its flows together, relative to the link's, as in [C3]; or to an even
-//! share of it.
+//! An action is one number per host: the rate of all its flows together, relative to the link's, as in [C3]; or to an
+//! even share of it.
 //! The host divides it: `rate_flow = rate_abs / flows`, `window = rate_flow * RTT_min`.
 
 use anabranch_control::flow::Bounds;
@@ -28,16 +28,16 @@ pub enum Actuator {
     Bounded,
     /// A pacing rate, and a window that does not stop it: twice the round trip's worth and four packets.
     Rate,
-    /// A pace as [`Actuator::Rate`]'s. What is told is relative to an even share of the link, that of the hosts that are
-    /// active when it is told: dividing is arithmetic, and whoever tells decides how much there is to divide. A sub-domain has
-    /// such a share for each of its active hosts, as often as its rule divides.
+    /// A pace as [`Actuator::Rate`]'s. What is directed is relative to an even share of the link, that of the hosts
+    /// that are active at that instant: dividing is arithmetic, and whoever directs decides how much there is to
+    /// divide. A sub-domain has such a share for each of its active hosts, as often as its rule divides.
     Share,
-    /// A pace as [`Actuator::Rate`]'s. What those who are idle hold is divided among the others in proportion to what each
-    /// holds, until they begin: all together are told what was told, whoever sends.
+    /// A pace as [`Actuator::Rate`]'s. What those who are idle hold is divided among the others in proportion to what
+    /// each holds, until they begin: all together hold what was directed, whoever sends.
     Lent,
     /// No rate: the window that the host's connections begin with, in packets, log2. It holds until their first loss,
-    /// for those that begin while it is told; those that have begun keep what they began with. The controller's own first
-    /// window is the least.
+    /// for those that begin while it is in force; those that have begun keep what they began with. The controller's own
+    /// first window is the least.
     Initial,
 }
 
@@ -77,21 +77,23 @@ impl Actuator {
         if self == Actuator::Initial { MOST_INITIAL } else { MOST }
     }
 
-    /// The rate relative to the link's that a host has which was told `told`, while `active` hosts have something to
-    /// send; what is told of an initial window is no rate, and stays. A sub-domain has that for each of its active hosts.
-    pub fn relative(self, told: f32, active: usize) -> f32 {
-        if self == Actuator::Share { told / active.max(1) as f32 } else { told }
+    /// The rate relative to the link's that a host has which was directed `directed`, while `active` hosts have
+    /// something to send; a directed initial window is no rate, and stays. A sub-domain has that for each of its active
+    /// hosts.
+    pub fn relative(self, directed: f32, active: usize) -> f32 {
+        if self == Actuator::Share { directed / active.max(1) as f32 } else { directed }
     }
 
-    /// What agents hold of what they were `told`, of whom those are active for which `is_active` says so.
-    pub fn held(self, told: &[f32], is_active: impl Fn(usize) -> bool, held: &mut Vec<f32>) {
+    /// What agents hold of what they were `directed`, of whom those are active for which `is_active` says so.
+    pub fn held(self, directed: &[f32], is_active: impl Fn(usize) -> bool, held: &mut Vec<f32>) {
         held.clear();
-        held.extend_from_slice(told);
+        held.extend_from_slice(directed);
         if self != Actuator::Lent {
             return;
         }
         let sum = |is_counted: &dyn Fn(usize) -> bool| {
-            told.iter()
+            directed
+                .iter()
                 .enumerate()
                 .filter(|(agent, _)| is_counted(*agent))
                 .map(|(_, &rate)| f64::from(rate))
@@ -107,9 +109,9 @@ impl Actuator {
         }
     }
 
-    /// The bounds of a connection that begins with `2^told` packets of `packet`.
-    pub fn initial(told: f32, packet: Bytes) -> Bounds {
-        let packets = libm::exp2(f64::from(told.clamp(0.0, MOST_INITIAL)));
+    /// The bounds of a connection that begins with `2^log2_packets` packets of `packet`.
+    pub fn initial(log2_packets: f32, packet: Bytes) -> Bounds {
+        let packets = libm::exp2(f64::from(log2_packets.clamp(0.0, MOST_INITIAL)));
         let window = Bytes::new((packets * packet.get() as f64) as u64);
         Bounds { initial: Some(window), ..Bounds::default() }
     }
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_connection_begins_with_a_power_of_two_of_packets() {
-        let window = |told| Actuator::initial(told, PACKET).initial.unwrap();
+        let window = |log2_packets| Actuator::initial(log2_packets, PACKET).initial.unwrap();
         assert_eq!((window(0.0), window(3.0), window(10.0)), (PACKET, PACKET * 8, PACKET * 1024));
         assert_eq!((window(-1.0), window(11.0)), (PACKET, PACKET * 1024), "cut at its range");
         let bounds = Actuator::initial(3.0, PACKET);

@@ -1,13 +1,13 @@
-//! Who is told something: hosts, or sub-domains of hosts.
+//! Who is directed: hosts, or sub-domains of hosts.
 
-/// Who is told something.
+/// Who is directed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Agents {
     /// Each host.
     #[default]
     Hosts,
     /// Each sub-domain: all hosts that come to the divided link over the same link before it. A coordinator of its own
-    /// divides there what the sub-domain is told.
+    /// divides there what the sub-domain is directed.
     Domains,
 }
 

@@ -1,11 +1,11 @@
-//! A policy that decides: at equal spans it looks at hosts and their link, and tells each host its rate.
+//! A policy that decides: at equal spans it looks at hosts and their link, and directs each host's rate.
 
 use anabranch_control::policy::{Policy, Reading, Scratch};
 use anabranch_control::time::Time;
 
 use super::view::View;
 
-/// A policy, and what it has seen and told.
+/// A policy, and what it has seen and directed.
 #[derive(Clone, Debug)]
 pub struct Deciding {
     /// What messages call it.
@@ -16,7 +16,7 @@ pub struct Deciding {
     scratch: Scratch,
     observation: Vec<f32>,
     rates: Vec<f32>,
-    /// That it has seen what no training had shown it, told once.
+    /// That it has seen what no training had shown it, reported once.
     note: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Deciding {
         &self.view
     }
 
-    /// The same, to look and to tell.
+    /// The same, to look and to direct.
     pub fn view_mut(&mut self) -> &mut View {
         &mut self.view
     }
@@ -60,7 +60,8 @@ impl Deciding {
         &self.rates
     }
 
-    /// Decides at `now` by what was seen, and tells it. Those hosts have something to send of which `is_active` says so.
+    /// Decides at `now` by what was seen, and directs so. Those hosts have something to send of which `is_active` says
+    /// so.
     pub fn decide(&mut self, now: Time, is_active: impl Fn(usize) -> bool) {
         let Deciding { name, policy, reading, view, scratch, observation, rates, note } = self;
         view.observe(observation);
@@ -75,6 +76,6 @@ impl Deciding {
             ));
         }
         policy.rates(*reading, observation, scratch, rates);
-        view.tell(now, rates, is_active);
+        view.direct(now, rates, is_active);
     }
 }

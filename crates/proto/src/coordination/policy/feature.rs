@@ -39,8 +39,8 @@ pub enum Feature {
     Pipe,
     /// How many hosts have something to send.
     Hosts,
-    /// The action before, which whoever tells knows at once, however late reports are.
-    Told,
+    /// The action before, which whoever directs knows at once, however late reports are: `told` in files.
+    PromptRate,
 }
 
 /// The link as it was seen at an observation's instant.
@@ -71,7 +71,7 @@ pub struct HostSeen {
     pub throughput: f64,
     /// Flows that have something to send.
     pub active: usize,
-    /// The relative rate that it was told.
+    /// The relative rate that it was directed.
     pub rate: f64,
     /// The mean round trip of its flows over their least; 0 where none is known.
     pub round_trip: f64,
@@ -103,7 +103,7 @@ impl Feature {
         Feature::CrossNext,
         Feature::Pipe,
         Feature::Hosts,
-        Feature::Told,
+        Feature::PromptRate,
     ];
 
     /// Its name in options and files.
@@ -124,7 +124,7 @@ impl Feature {
             Feature::CrossNext => "cross_next",
             Feature::Pipe => "pipe",
             Feature::Hosts => "hosts",
-            Feature::Told => "told",
+            Feature::PromptRate => "told",
         }
     }
 
@@ -179,7 +179,7 @@ impl Feature {
                 "packets that the link carries in the least round trip of the host's flows, log2 of one more, over 10"
             }
             Feature::Hosts => "hosts that have something to send, log2 of one more, over 10",
-            Feature::Told => "what previous_rate is, known at once where all else is late",
+            Feature::PromptRate => "what previous_rate is, known at once where all else is late",
         }
     }
 
@@ -189,7 +189,7 @@ impl Feature {
             // What was held up before a span may be acknowledged in it.
             Feature::Throughput => (0.0, 2.0),
             Feature::Flows => (0.0, 4.0),
-            Feature::PreviousRate | Feature::Told => (0.0, super::action::MOST),
+            Feature::PreviousRate | Feature::PromptRate => (0.0, super::action::MOST),
             Feature::RoundTrip => (0.0, 10.0),
             Feature::Pipe => (0.0, 2.0),
             Feature::Queue
@@ -235,7 +235,7 @@ impl Feature {
             Feature::Dropped => link.dropped,
             Feature::Active => f64::from(u8::from(host.active > 0)),
             Feature::Flows => host.active as f64 / 8.0,
-            Feature::PreviousRate | Feature::Told => host.rate,
+            Feature::PreviousRate | Feature::PromptRate => host.rate,
             Feature::CrossShare => link.cross,
             Feature::CrossAge => link.cross_age / 10.0,
             Feature::CrossOn => link.cross_on / 10.0,

@@ -1,18 +1,18 @@
-//! What a coordinator that has learned, or is learning, sees of hosts and their link, and what it tells them: one code for
+//! What a coordinator that has learned, or is learning, sees of hosts and their link, and what it directs: one code for
 //! environments, runs, real packets and real hosts, so that a policy sees in all the same.
 //!
-//! What is told is told to agents: to hosts, or to sub-domains of hosts. A sub-domain has a coordinator of its own, by the rule:
-//! it divides what it was told evenly among those of its hosts that are active, each [`BELOW`]. As often, sub-domains tell each
-//! other how many those are, or that there are none, where what they were told depends on it ([`Actuator::Share`],
-//! [`Actuator::Lent`]).
+//! What is directed is for agents: hosts, or sub-domains of hosts. A sub-domain has a coordinator of its own, by the
+//! rule: it divides what it was directed evenly among those of its hosts that are active, each [`BELOW`]. As often,
+//! sub-domains tell each other how many those are, or that there are none, where what they were directed depends on it
+//! ([`Actuator::Share`], [`Actuator::Lent`]).
 
 use anabranch_control::time::{Duration, Time};
 
 use super::feature::{HostSeen, LinkSeen};
 use super::{Actuator, Agents, Feature, Sight};
 
-/// Between two divisions of what agents were told, where that is not for good: within sub-domains, and of what the idle
-/// lend. It is the interval of a coordinator of hosts.
+/// Between two divisions of what agents were directed, where that is not for good: within sub-domains, and of what the
+/// idle lend. It is the interval of a coordinator of hosts.
 const BELOW: Duration = Duration::from_millis(100);
 
 /// When cross traffic came and went, as far as it was measured.
@@ -108,15 +108,15 @@ pub struct View {
     packet: FullPacket,
     /// The hosts of each agent.
     agents: Vec<Vec<usize>>,
-    /// What agents were told, relative to the link; nothing before the first are told.
-    told: Vec<f32>,
+    /// What agents were directed, relative to the link; 0 before the first directive.
+    directed: Vec<f32>,
     /// What they hold of it, when some lend what they do not need.
     held: Vec<f32>,
     /// The relative rates of hosts that are in force.
     rates: Vec<f32>,
-    /// Whether any have been told.
-    has_told: bool,
-    /// When what was told is divided anew.
+    /// Whether there was a directive.
+    is_directed: bool,
+    /// When what was directed is divided anew.
     divides: Time,
     /// Whether it was looked at before.
     has_looked: bool,
@@ -134,14 +134,14 @@ pub struct View {
 }
 
 impl View {
-    /// Of `hosts` that send packets as `packet`, before the beginning; `agents` has the hosts of each who is told something.
+    /// Of `hosts` that send packets as `packet`, before the beginning; `agents` has the hosts of each who is directed.
     pub fn new(sight: Sight, packet: FullPacket, hosts: usize, agents: Vec<Vec<usize>>) -> View {
         let frame = agents.len() * sight.features.len();
         View {
-            told: vec![0.0; agents.len()],
+            directed: vec![0.0; agents.len()],
             held: Vec::with_capacity(agents.len()),
             rates: vec![0.0; hosts],
-            has_told: false,
+            is_directed: false,
             divides: Time::MAX,
             has_looked: false,
             cross: CrossCourse::default(),
@@ -149,7 +149,7 @@ impl View {
             seen: vec![HostSeen::default(); hosts],
             of_agents: vec![HostSeen::default(); agents.len()],
             frames: vec![0.0; frame * (sight.history + sight.delay)],
-            prompt: sight.features.iter().position(|&feature| feature == Feature::Told),
+            prompt: sight.features.iter().position(|&feature| feature == Feature::PromptRate),
             packet,
             agents,
             sight,
@@ -158,9 +158,9 @@ impl View {
 
     /// Back to the beginning.
     pub fn reset(&mut self) {
-        self.told.fill(0.0);
+        self.directed.fill(0.0);
         self.rates.fill(0.0);
-        (self.has_told, self.divides, self.has_looked) = (false, Time::MAX, false);
+        (self.is_directed, self.divides, self.has_looked) = (false, Time::MAX, false);
         self.frames.fill(0.0);
         self.seen.fill(HostSeen::default());
         self.of_agents.fill(HostSeen::default());
@@ -191,7 +191,8 @@ impl View {
         &self.seen
     }
 
-    /// The same of each agent: of a sub-domain the sums over its hosts, and the means and the least of their round trips.
+    /// The same of each agent: of a sub-domain the sums over its hosts, and the means and the least of their round
+    /// trips.
     pub fn of_agents(&self) -> &[HostSeen] {
         &self.of_agents
     }
@@ -201,58 +202,59 @@ impl View {
         &self.link
     }
 
-    /// The relative rates of hosts, or their initial windows; none before any were told.
+    /// The relative rates of hosts, or their initial windows; none before the first directive.
     pub fn rates(&self) -> Option<&[f32]> {
-        self.has_told.then_some(&self.rates)
+        self.is_directed.then_some(&self.rates)
     }
 
-    /// At `now` the agents are told these relative rates, or initial windows, from 0 to [`Actuator::most`]; what lies
-    /// beyond, or is no number, counts as the nearest, or 0. Those hosts have something to send of which `is_active` says so.
+    /// At `now` the agents are directed these relative rates, or initial windows, from 0 to [`Actuator::most`]; what
+    /// lies beyond, or is no number, counts as the nearest, or 0. Those hosts have something to send of which
+    /// `is_active` says so.
     ///
     /// # Panics
     ///
     /// When there are more or fewer rates than agents.
-    pub fn tell(&mut self, now: Time, rates: &[f32], is_active: impl Fn(usize) -> bool) {
+    pub fn direct(&mut self, now: Time, rates: &[f32], is_active: impl Fn(usize) -> bool) {
         assert_eq!(rates.len(), self.agents.len(), "an action has a number for each agent");
-        self.has_told = true;
+        self.is_directed = true;
         let active = self.active(&is_active);
         for (agent, &rate) in rates.iter().enumerate() {
             // `clamp` would let what is no number through.
-            let told = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
-            // Sub-domains know at each division who sends; hosts only when they are told.
+            let directed = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
+            // Sub-domains know at each division who sends; hosts only when they are directed.
             let is_for_good = self.sight.agents == Agents::Hosts;
-            self.told[agent] = if is_for_good { self.sight.actuator.relative(told, active) } else { told };
+            self.directed[agent] = if is_for_good { self.sight.actuator.relative(directed, active) } else { directed };
         }
         self.divides = now;
         self.divide(is_active);
     }
 
-    /// Hosts were told these relative rates by who decides in the policy's place: that is what it sees that it told.
+    /// Hosts were directed these relative rates by who decides in the policy's place: that is what it sees as its own.
     ///
     /// # Panics
     ///
     /// When there are more or fewer rates than hosts, or agents are not hosts.
-    pub fn told_by_another(&mut self, rates: &[f32]) {
-        assert_eq!(self.sight.agents, Agents::Hosts, "sub-domains divide what they were told");
-        self.has_told = true;
-        self.told.copy_from_slice(rates);
+    pub fn on_directed_by_another(&mut self, rates: &[f32]) {
+        assert_eq!(self.sight.agents, Agents::Hosts, "sub-domains divide what they were directed");
+        self.is_directed = true;
+        self.directed.copy_from_slice(rates);
         self.rates.copy_from_slice(rates);
         self.divides = Time::MAX;
     }
 
-    /// When [`View::divide`] is to be called next; never where what was told stands as it is.
+    /// When [`View::divide`] is to be called next; never where what was directed stands as it is.
     pub fn divides(&self) -> Time {
         self.divides
     }
 
-    /// Agents' rates become hosts': a host that is active has an even part of its agent's, and one that is not what it will
-    /// have when it begins. Who has begun keeps an initial window.
+    /// Agents' rates become hosts': a host that is active has an even part of its agent's, and one that is not what it
+    /// will have when it begins. Who has begun keeps an initial window.
     pub fn divide(&mut self, is_active: impl Fn(usize) -> bool) {
         let actuator = self.sight.actuator;
         let is_for_good = self.sight.agents == Agents::Hosts && actuator != Actuator::Lent;
         self.divides = if is_for_good { Time::MAX } else { self.divides + BELOW };
         let mut held = std::mem::take(&mut self.held);
-        actuator.held(&self.told, |agent| self.active_of(agent, &is_active) > 0, &mut held);
+        actuator.held(&self.directed, |agent| self.active_of(agent, &is_active) > 0, &mut held);
         if self.sight.agents == Agents::Domains && actuator == Actuator::Share {
             let all = self.active(&is_active);
             for (agent, rate) in held.iter_mut().enumerate() {
@@ -307,10 +309,10 @@ impl View {
             hosts: hosts.iter().filter(|host| host.active > 0).count(),
         };
         let FullPacket { on_wire, data } = self.packet;
-        let seen = |of: &HostSpan, told: f32| HostSeen {
+        let seen = |of: &HostSpan, directed: f32| HostSeen {
             throughput: share(of.acked * on_wire / data),
             active: of.active,
-            rate: shown(self.sight.actuator, told),
+            rate: shown(self.sight.actuator, directed),
             round_trip: if of.sampled > 0 { of.ratios / f64::from(of.sampled) } else { 0.0 },
             loss: of.lost / of.sent.max(1.0),
             pipe: if of.sampled > 0 { link.rate * of.least / on_wire } else { 0.0 },
@@ -321,7 +323,7 @@ impl View {
                 self.seen[host] = seen(&hosts[host], self.rates[host]);
                 of_agent.add(&hosts[host]);
             }
-            self.of_agents[agent] = seen(&of_agent, self.told[agent]);
+            self.of_agents[agent] = seen(&of_agent, self.directed[agent]);
         }
 
         let frame = self.frame_len();
@@ -355,8 +357,8 @@ impl View {
     }
 }
 
-/// What was told, as a feature and a reward have it.
-fn shown(actuator: Actuator, told: f32) -> f64 {
-    let told = f64::from(told);
-    if actuator == Actuator::Initial { told / 10.0 } else { told }
+/// What was directed, as a feature and a reward have it.
+fn shown(actuator: Actuator, directed: f32) -> f64 {
+    let directed = f64::from(directed);
+    if actuator == Actuator::Initial { directed / 10.0 } else { directed }
 }

@@ -71,8 +71,8 @@ pub struct Entry {
     pub phase: Phase,
     /// What the file that was offered is known by.
     pub partial: Option<PartialId>,
-    /// What is told of the blocks that were there from a session before; empty if none were.
-    pub told: String,
+    /// What is reported of the blocks that were there from a session before; empty if none were.
+    pub reported: String,
 }
 
 impl Phase {

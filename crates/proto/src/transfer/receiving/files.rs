@@ -66,13 +66,13 @@ impl Receiver {
         if let Some(&closing) = self.closing.get(&id) {
             return self.on_closing_done(id, closing, result);
         }
-        let Some(Entry { phase, told, partial, .. }) = self.sessions.get_mut(&id) else { return };
+        let Some(Entry { phase, reported, partial, .. }) = self.sessions.get_mut(&id) else { return };
         match (phase, result) {
             (Phase::Receiving(incoming), FileResult::Created(Ok(extents))) => {
                 (incoming.is_working, incoming.is_looked_up) = (false, false);
                 let blocks = incoming.resume(&extents);
                 // An answer is no longer than a block's datagram: a path that carries that carries it too.
-                *told = block_ranges::write(&blocks, usize::from(incoming.offer.block));
+                *reported = block_ranges::write(&blocks, usize::from(incoming.offer.block));
                 incoming.is_begun = !blocks.is_empty();
                 self.counters.resumed += blocks.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
                 if let Some(partial) = partial {
@@ -103,7 +103,9 @@ impl Receiver {
             (Phase::Receiving(_), FileResult::Created(Err(error))) => self.fail(id, Code::Refused, error.0),
             (Phase::Receiving(_), FileResult::Written(Err(error))) => self.fail(id, Code::Failed, error.0),
             // What was there from before may have been another's, or damaged since.
-            (Phase::Publishing(offer), FileResult::Published(Err(TransferError::WrongHash))) if !told.is_empty() => {
+            (Phase::Publishing(offer), FileResult::Published(Err(TransferError::WrongHash)))
+                if !reported.is_empty() =>
+            {
                 let offer = offer.clone();
                 self.begin_anew(id, offer);
             }

@@ -143,13 +143,13 @@ mod tests {
                 incoming.missing -= set(&mut incoming.arrived, &(u64::from(index) % offer.blocks()..u64::from(index) % offer.blocks() + 1));
             }
             let before = incoming.arrived.clone();
-            let told = incoming.resume(&extents);
+            let resumed = incoming.resume(&extents);
             for index in 0..offer.blocks() {
                 let (start, size) = offer.span(index as u32).unwrap();
                 let is_kept = extents.holds(&(start..start + size as u64));
                 let bit = |bits: &[u64]| bits[index as usize / 64] & 1 << (index % 64) != 0;
                 prop_assert_eq!(bit(&incoming.arrived), is_kept || bit(&before), "{}", index);
-                prop_assert_eq!(told.iter().any(|range| range.contains(&index)), is_kept);
+                prop_assert_eq!(resumed.iter().any(|range| range.contains(&index)), is_kept);
             }
             let arrived: u32 = incoming.arrived.iter().map(|word| word.count_ones()).sum();
             prop_assert_eq!(incoming.missing + u64::from(arrived), offer.blocks());

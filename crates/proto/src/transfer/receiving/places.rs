@@ -162,7 +162,7 @@ impl Receiver {
     pub(super) fn begin_anew(&mut self, id: SessionId, offer: Offer) {
         let Some(partial) = self.partial_of(id, &offer) else { return };
         let Some(entry) = self.sessions.get_mut(&id) else { return };
-        entry.told.clear();
+        entry.reported.clear();
         entry.phase = Phase::Receiving(Incoming::new(offer.clone(), false));
         self.hand_out(id, FileTask::Create(Creation { offer, partial: Some(partial), is_anew: true }));
     }

@@ -150,8 +150,8 @@ impl FileSender {
     }
 
     /// The blocks that the receiver says to have need not leave.
-    pub(super) fn resume(&mut self, told: &str) {
-        for index in block_ranges::read(told, self.offer.blocks()).into_iter().flatten() {
+    pub(super) fn resume(&mut self, reported: &str) {
+        for index in block_ranges::read(reported, self.offer.blocks()).into_iter().flatten() {
             if !self.has_arrived(index) {
                 self.arrived[index as usize / 64] |= 1 << (index % 64);
                 self.missing -= 1;

@@ -65,13 +65,13 @@ impl Pair {
     }
 
     /// All that leaves arrives and is answered, for so long; what a receiver's disk and a sender's file
-    /// are asked for is done. Reports pass `told`, which may change them.
-    fn go_on(&mut self, millis: u64, mut told: impl FnMut(&mut Code, &mut String)) {
+    /// are asked for is done. Reports pass `change`, which may change them.
+    fn go_on(&mut self, millis: u64, mut change: impl FnMut(&mut Code, &mut String)) {
         let until = self.now + Duration::from_millis(millis);
         while self.now < until && !self.sender.is_over() {
             for datagram in self.sent_at_most(20) {
                 let Some(answer) = self.answer_if_any(&datagram, HERE) else { continue };
-                let answer = if answer.what == Type::Report { self.changed(answer, &mut told) } else { answer };
+                let answer = if answer.what == Type::Report { self.changed(answer, &mut change) } else { answer };
                 self.sender.on_answer(self.now, &answer);
             }
             self.read();
@@ -82,9 +82,9 @@ impl Pair {
     }
 
     /// The same, until all blocks have left and been answered.
-    fn go_on_to_the_end(&mut self, mut told: impl FnMut(&mut Code, &mut String)) {
+    fn go_on_to_the_end(&mut self, mut change: impl FnMut(&mut Code, &mut String)) {
         while self.sender.phase() != Phase::Finishing {
-            self.go_on(10, &mut told);
+            self.go_on(10, &mut change);
         }
     }
 
@@ -104,14 +104,14 @@ impl Pair {
     }
 
     /// The report, opened, changed and sealed again: this receiver lies.
-    fn changed(&mut self, report: OwnedDatagram, told: &mut impl FnMut(&mut Code, &mut String)) -> OwnedDatagram {
+    fn changed(&mut self, report: OwnedDatagram, change: &mut impl FnMut(&mut Code, &mut String)) -> OwnedDatagram {
         // The sender's session opens what its receiver's has sealed; a copy of the window, or it would
         // not open again.
         let (mut opened, mut session) = (Vec::new(), self.sender.session.clone().expect("they have agreed"));
         session.open(&report.body, &mut opened).expect("it is the receiver's");
         let Report { proof, code, text } = Report::decode(&opened).unwrap();
         let (mut code, mut text) = (code, text.to_owned());
-        told(&mut code, &mut text);
+        change(&mut code, &mut text);
         let report_of = Report { proof, code, text: &text };
         let mut out = OwnedDatagram { body: Vec::new(), ..report };
         let mut plain = Vec::new();
@@ -340,7 +340,7 @@ fn a_sender_that_is_seen_at_several_addresses_comes_in() {
 }
 
 #[test]
-fn a_sender_for_which_there_is_no_place_waits_as_long_as_it_is_told_so_and_no_longer() {
+fn a_sender_for_which_there_is_no_place_waits_as_long_as_the_receiver_says_so_and_no_longer() {
     let mut pair = Pair::with(Limits { files: 0, ..Limits::default() });
     let mut waited = 0;
     while pair.now < Time::from_secs_f64(90.0) {
@@ -431,7 +431,7 @@ fn a_receiver_that_forgets_everything_is_greeted_anew_before_it_is_given_up() {
 }
 
 #[test]
-fn a_receiver_that_stays_silent_is_given_up_as_soon_as_before_and_not_told() {
+fn a_receiver_that_stays_silent_is_given_up_as_soon_as_before_and_not_notified() {
     let mut pair = Pair::of_blocks(2000);
     pair.go_on(60, |_, _| ());
     let silent = pair.now;
@@ -478,9 +478,9 @@ fn in_each_session_that_is_begun_anew_all_may_be_sent_again_once() {
 
 /// What a receiver says that has a part from before, and finds the wrong hash once all has come.
 fn wrong_with_a_part() -> impl FnMut(&mut Code, &mut String) {
-    let (mut told, mut lied) = (false, false);
+    let (mut claimed, mut lied) = (false, false);
     move |code, text| match code {
-        Code::Accepted | Code::Waiting if !told => (*code, *text, told) = (Code::Accepted, "0+10".into(), true),
+        Code::Accepted | Code::Waiting if !claimed => (*code, *text, claimed) = (Code::Accepted, "0+10".into(), true),
         Code::Incomplete | Code::Checking | Code::Complete if !lied => (*code, lied) = (Code::Accepted, true),
         _ => {}
     }

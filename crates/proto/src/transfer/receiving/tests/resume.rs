@@ -115,8 +115,8 @@ fn what_has_come_is_kept_of_who_falls_silent_and_not_of_who_takes_leave() {
         finish_jobs(&mut pair);
         assert_eq!((pair.store.kept.is_empty(), pair.receiver.closing()), (takes_leave, 0));
         let (mut session, offer) = (session_of(&mut pair, None), pair.offer());
-        let told = offered(&mut pair, &mut session, &offer);
-        assert_eq!(told, if takes_leave { (Code::Accepted, "".into()) } else { (Code::Incomplete, "0+2".into()) });
+        let answer = offered(&mut pair, &mut session, &offer);
+        assert_eq!(answer, if takes_leave { (Code::Accepted, "".into()) } else { (Code::Incomplete, "0+2".into()) });
     }
 }
 
@@ -163,7 +163,7 @@ fn with_all_sessions_what_is_still_coming_is_discarded_and_what_has_stopped_comi
 }
 
 #[test]
-fn a_receiver_that_was_started_again_tells_what_its_store_has_before_blocks_come() {
+fn a_receiver_that_was_started_again_reports_what_its_store_has_before_blocks_come() {
     let (pair, _) = begun(None);
     let offer = pair.offer();
     let id = Partial::of(Owner::Anybody, &offer).id;
@@ -216,7 +216,7 @@ fn a_part_with_wrong_bytes_makes_all_of_it_come_again_and_that_once() {
 
 /// Killed just before it was told: it learns the name, and the file does not come twice.
 #[test]
-fn a_sender_that_has_not_heard_that_its_file_has_come_is_told_when_it_asks_again() {
+fn a_sender_that_has_not_heard_that_its_file_has_come_learns_it_when_it_asks_again() {
     let (mut pair, mut before) = begun(None);
     (2..4).for_each(|index| send_block(&mut pair, &mut before, index));
     let (mut session, offer) = (session_of(&mut pair, None), pair.offer());
