@@ -7,15 +7,20 @@
 //! ```text
 //! d_q      = RTTstanding - RTTmin                       queueing delay
 //! lambda_t = 1 / (delta d_q)                            target, packets a second (eq. 1)
-//! lambda   = W / RTTstanding                            rate
+//! lambda   = W / (RTTstanding + w)                      rate; w is what receivers wait until they answer
 //! ACK        W += v / (delta W) if lambda <= lambda_t, else W -= v / (delta W)
-//! pacing   = 2 W / RTTstanding
+//! pacing   = 2 W / (RTTstanding + w)
 //! ```
 //!
 //! Arun, Balakrishnan, "Copa: Practical Delay-Based Congestion Control for the Internet",
 //! NSDI 2018, sections 2.1 and 2.2. Departures and readings:
 //!
 //! - Growth counts what an ACK acknowledges, so that delayed ACKs do not slow it.
+//! - `w` is 0 in the paper, whose receivers answer each packet. Where round trips are reported without what a
+//!   receiver put its ACK off for, the window holds that time's packets all the same (Little's law), and without
+//!   `w` the rate looked higher than it was: a peer with many receivers had a quarter less than its line.
+//! - On a line whose rate is stated, `delta` is by default such that the queue holds what the line sends in
+//!   [`QUEUE`], if that is more than the paper's: see there.
 //! - The velocity is 1 again with the first ACK that turns the window, not with the next
 //!   round trip: a whole round trip backwards at a high velocity made the window of a lone
 //!   flow swing between a third and five thirds of the path's product.
@@ -38,6 +43,14 @@ use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
 use crate::units::{Octets, Packets, Rate};
+
+/// The paper's `delta` (2.1).
+const DELTA: f64 = 0.5;
+
+/// The queue that CoDel takes for a good one (RFC 8289, 4.3). Round trips to many receivers hold the queues in which
+/// their ACKs wait as well: some milliseconds of a home's line. Two packets of a line that serves several homes are
+/// less than that, and so less than what nobody can tell from such queues: the line was left idle for 15 %.
+const QUEUE: Duration = Duration::from_millis(5);
 
 /// Span of RTTmin (2.1).
 const MIN_RTT_SPAN: Duration = Duration::from_millis(10_000);
@@ -80,31 +93,27 @@ struct HeavyLoss {
 const BURST_PACKETS: u64 = 1;
 
 /// Parameters of `copa`.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    /// `1 / delta` is how many packets a flow keeps in the queue (2.1).
-    delta: f64,
+    /// `1 / delta` is how many packets a flow keeps in the queue (2.1). Where it is not given, it is [`DELTA`] or, if
+    /// that is less, what keeps [`QUEUE`] of a stated line.
+    delta: Option<f64>,
     /// Whether to compete with those who fill the queue (2.2). Off unless it is asked for:
     /// in a short buffer Copa's flows take each other for such (docs/flow/copa.md).
     competitive: bool,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config { delta: 0.5, competitive: false }
-    }
-}
-
 /// The controller.
 #[derive(Clone, Debug)]
 struct Copa {
-    config: Config,
+    competitive: bool,
     packet: Octets,
     window: Packets,
     slow_start: bool,
-    /// `1 / delta`.
+    /// `1 / delta`, and what it is while the flow does not compete.
     queued: Packets,
+    default_queued: Packets,
     competing: bool,
     min_rtt: WindowedMin,
     standing_rtt: SlidingMin,
@@ -123,13 +132,17 @@ struct Copa {
     counted: (u64, u64),
     counted_since: Time,
     queueing_delay: Duration,
+    /// What packets wait for their ACKs after they have arrived.
+    ack_wait: Duration,
     limits: Limits,
 }
 
 /// Makes `copa`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("delta", config.delta, 0.001..=10.0)?;
+    if let Some(delta) = config.delta {
+        in_range("delta", delta, 0.001..=10.0)?;
+    }
     Ok(Box::new(Copa::new(setup, config)))
 }
 
@@ -137,12 +150,15 @@ impl Copa {
     fn new(setup: &Setup, config: Config) -> Copa {
         let packet = Octets::from(setup.packet);
         let window = Packets::of(setup.initial_window.into(), packet);
+        let of_line = setup.line.map_or(Packets(0.0), |line| Packets::of((line * QUEUE).into(), packet));
+        let queued = config.delta.map_or(of_line.max(Packets(1.0 / DELTA)), |delta| Packets(1.0 / delta));
         Copa {
-            config,
+            competitive: config.competitive,
             packet,
             window,
             slow_start: true,
-            queued: Packets(1.0 / config.delta),
+            queued,
+            default_queued: queued,
             competing: false,
             min_rtt: WindowedMin::new(MIN_RTT_SPAN.as_nanos()),
             standing_rtt: SlidingMin::default(),
@@ -157,6 +173,7 @@ impl Copa {
             counted: (0, 0),
             counted_since: setup.start,
             queueing_delay: Duration::ZERO,
+            ack_wait: Duration::ZERO,
             limits: Limits::window(setup.initial_window),
         }
     }
@@ -184,13 +201,12 @@ impl Copa {
 
     /// Whether somebody else fills the queue, and how hard to push then (2.2).
     fn update_mode(&mut self, now: Time, round_ended: bool, lost: bool, smoothed: Duration) {
-        self.competing = self.config.competitive && now.since(self.emptied) > smoothed * FULL_ROUNDS;
-        let default = Packets(1.0 / self.config.delta);
+        self.competing = self.competitive && now.since(self.emptied) > smoothed * FULL_ROUNDS;
         if !self.competing {
-            self.queued = default;
+            self.queued = self.default_queued;
         } else if lost {
             // delta stays at or below its default
-            self.queued = (self.queued / 2.0).max(default);
+            self.queued = (self.queued / 2.0).max(self.default_queued);
         } else if round_ended {
             self.queued += Packets(1.0);
         }
@@ -215,9 +231,9 @@ impl Copa {
     }
 
     /// W += v / (delta W) for each packet that is acknowledged, or less.
-    fn steer(&mut self, standing: Duration, acked: Packets) {
-        // lambda <= lambda_t: W / RTTstanding <= 1 / (delta d_q)
-        let too_slow = self.window * self.queueing_delay.as_secs_f64() <= self.queued * standing.as_secs_f64();
+    fn steer(&mut self, turn: Seconds, acked: Packets) {
+        // lambda <= lambda_t: W / (RTTstanding + w) <= 1 / (delta d_q)
+        let too_slow = self.window * self.queueing_delay.as_secs_f64() <= self.queued * turn.0;
         if self.slow_start {
             if too_slow {
                 self.window += acked;
@@ -248,6 +264,8 @@ impl FlowController for Copa {
             let most = self.max_rtt.update(now, rtt, smoothed * MAX_RTT_ROUNDS);
             let standing = Duration::from_nanos(self.standing_rtt.update(now, rtt, smoothed / STANDING_SHARE));
             self.queueing_delay = standing - Duration::from_nanos(least);
+            // What a window is sent in: also what waits for its ACK counts in the window.
+            let turn = (standing + self.ack_wait).seconds();
             // d_q < 0.1 (RTTmax - RTTmin), or no queue at all: both sides are 0 then
             let threshold = NEARLY_EMPTY * (most - least.min(most)) as f64;
             if self.queueing_delay.as_nanos() as f64 <= threshold {
@@ -258,11 +276,11 @@ impl FlowController for Copa {
                 if round_ended && !self.slow_start {
                     self.update_velocity();
                 }
-                self.steer(standing, Packets::of(feedback.acked_bytes.into(), self.packet));
+                self.steer(turn, Packets::of(feedback.acked_bytes.into(), self.packet));
             }
             self.window = self.window.max(MINIMUM_WINDOW);
             let window = self.window.in_bytes(self.packet);
-            let rate = window * PACING_GAIN / standing.seconds().max(Seconds::NANOSECOND);
+            let rate = window * PACING_GAIN / turn.max(Seconds::NANOSECOND);
             self.limits.rate = Some(rate.whole().max(Rate::LOWEST));
         } else if lost {
             self.update_mode(now, false, true, smoothed);
@@ -275,6 +293,10 @@ impl FlowController for Copa {
         }
         self.limits.window = self.window.in_bytes(self.packet).whole();
         self.limits.burst = self.packet.whole() * BURST_PACKETS;
+    }
+
+    fn set_ack_wait(&mut self, wait: Duration) {
+        self.ack_wait = wait;
     }
 
     #[inline]
@@ -295,7 +317,11 @@ impl FlowController for Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, PATH, Path, acknowledge, drive, drive_behind, silence, traced};
+    use crate::flow::RoundTrip;
+    use crate::flow::sent::Sent;
+    use crate::flow::testing::{
+        Drive, PACKET, PATH, Path, acknowledge, drive, drive_behind, feedback, silence, traced,
+    };
 
     fn copa(parameters: &str) -> Box<dyn FlowController> {
         build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
@@ -320,6 +346,46 @@ mod tests {
             assert!((1.0..1.5).contains(&(mean / expected)), "delta {delta}: {mean} packets queued on average");
             assert!(run.throughput() > 950.0, "delta {delta}: {} packets a second", run.throughput());
         }
+    }
+
+    #[test]
+    fn on_a_stated_line_the_queue_holds_five_milliseconds_of_it_unless_delta_is_given() {
+        let delta = |bytes_per_sec, parameters: &str| {
+            let setup = Setup::new(PACKET, Time::ZERO).on_line_of(Rate::from_bytes_per_sec(bytes_per_sec));
+            traced(&*build(&setup, &parameters.parse().unwrap()).unwrap(), "delta")
+        };
+        // A packet takes 1 ms, 0.5 ms, and 10 ms.
+        assert_eq!([1_000_000, 2_000_000, 100_000].map(|rate| delta(rate, "")), [0.2, 0.1, 0.5]);
+        assert_eq!(delta(1_000_000, "delta = 0.5"), 0.5);
+        let setup = Setup::new(PACKET, Time::ZERO).on_line_of(PATH.rate);
+        let run = drive(&mut *build(&setup, &toml::Table::new()).unwrap(), PATH, 60.0, 1);
+        let mean = mean(&queue(&run, 20.0));
+        assert!((5.0..7.5).contains(&mean), "{mean} packets queued on average");
+    }
+
+    #[test]
+    fn what_waits_for_its_ack_counts_in_the_window_and_not_in_the_rate() {
+        let window_and_rate = |wait: Duration| {
+            let (mut copa, mut rng) = (copa(""), Rng::stream(1, "controller"));
+            copa.set_ack_wait(wait);
+            // Slow start to 100 packets over an empty path of 100 ms.
+            for millis in 0..90 {
+                acknowledge(&mut *copa, Time::ZERO + Duration::from_millis(200 + millis), PATH.rtt, false, &mut rng);
+            }
+            let before = copa.limits();
+            // 2.2 packets are queued: 909 packets a second are the target, 978 the window of 100 over 102.2 ms.
+            for millis in 400..410 {
+                let now = Time::ZERO + Duration::from_millis(millis);
+                let acked = [Sent { at: now, size: PACKET, ..Sent::default() }];
+                let queued = feedback(&acked, PATH.rtt + Duration::from_nanos(2_200_000));
+                let rtt = RoundTrip { min: PATH.rtt, ..queued.rtt };
+                copa.on_feedback(now, &Feedback { rtt, ..queued }, &mut rng);
+            }
+            let rate = before.rate.unwrap().bytes_per_sec() / PACKET.get() as f64;
+            (before.window.get() / PACKET.get(), copa.limits().window > before.window, rate.round())
+        };
+        assert_eq!(window_and_rate(Duration::ZERO), (100, false, 2000.0));
+        assert_eq!(window_and_rate(Duration::from_millis(25)), (100, true, 1600.0));
     }
 
     #[test]

@@ -231,8 +231,13 @@ mod tests {
     use crate::time::Time;
     use crate::units::Bytes;
 
-    const SETUP: Setup =
-        Setup { packet: Bytes::new(1448), initial_window: Bytes::new(14480), start: Time::ZERO, shared: false };
+    const SETUP: Setup = Setup {
+        packet: Bytes::new(1448),
+        initial_window: Bytes::new(14480),
+        start: Time::ZERO,
+        shared: false,
+        line: None,
+    };
 
     #[test]
     fn every_controller_is_made_from_its_defaults_with_a_window_and_a_trace() {

@@ -14,6 +14,8 @@ pub struct Setup {
     pub start: Time,
     /// Whether receivers that come and go share it, who are sent what there is, in spells.
     pub shared: bool,
+    /// What the sender's owner has stated that its line sends, if so.
+    pub line: Option<Rate>,
 }
 
 impl Setup {
@@ -25,13 +27,14 @@ impl Setup {
 
     /// For packets with `packet` data bytes, from `start`, with RFC 6928's initial window.
     pub fn new(packet: Bytes, start: Time) -> Setup {
-        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start, shared: false }
+        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start, shared: false, line: None }
     }
 
     /// The same, for a sender whose owner has stated that its line sends `rate`: the window begins with what that
     /// sends in [`Setup::LINE_SPAN`], if that is more. Slow start would take five round trips to find what is known.
     pub fn on_line_of(self, rate: Rate) -> Setup {
-        Setup { initial_window: self.initial_window.max(rate * Setup::LINE_SPAN), ..self }
+        let initial_window = self.initial_window.max(rate * Setup::LINE_SPAN);
+        Setup { initial_window, line: Some(rate), ..self }
     }
 
     /// The same, for a window that receivers share who come and go.
