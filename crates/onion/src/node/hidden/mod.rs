@@ -134,7 +134,9 @@ mod tests {
             let second = decode_newest(&mut received).expect("messages");
             assert_eq!((second.or(first), received.len()), (Some((9, mailboxes(2))), 0), "cut at {cut}");
         }
-        assert!(decode_newest(&mut vec![0]).is_err() && decode_newest(&mut vec![MOST_MAILBOXES_NAMED as u8 + 1]).is_err());
+        assert!(
+            decode_newest(&mut vec![0]).is_err() && decode_newest(&mut vec![MOST_MAILBOXES_NAMED as u8 + 1]).is_err()
+        );
         let nowhere = [MailboxAt { relay: RelayIndex(LAST_INDEX.0 + 1), label: Label([0; 8]) }];
         assert!(decode_newest(&mut encode_mailboxes(7, &nowhere)).is_err());
     }
