@@ -268,6 +268,6 @@ impl Store for Memory {
 /// A program's datagram that is read can be told to a program, which reads the same.
 pub fn socks_datagram(input: &[u8]) {
     let Some((target, bytes)) = association::read(input) else { return };
-    let told = association::write(&target, bytes).expect("what can be asked for can be said");
-    assert_eq!(association::read(&told), Some((target, bytes)));
+    let datagram = association::write(&target, bytes).expect("what can be asked for can be said");
+    assert_eq!(association::read(&datagram), Some((target, bytes)));
 }

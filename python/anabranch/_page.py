@@ -25,7 +25,7 @@ class Course:
 
         at: float
         """Seconds of the episode at its end."""
-        told: npt.NDArray[np.float32]
+        action: npt.NDArray[np.float32]
         terms: npt.NDArray[np.float32]
         reward: float
         shown: tuple[float, ...]
@@ -47,9 +47,9 @@ class Course:
         else:
             self.is_cut = True
 
-    def told(self) -> npt.NDArray[np.float32]:
+    def actions(self) -> npt.NDArray[np.float32]:
         """``(steps, numbers)``."""
-        return np.array([step.told for step in self.steps], np.float32)
+        return np.array([step.action for step in self.steps], np.float32)
 
     def line(self, name: str, values: Sequence[float]) -> Line:
         """Values of the steps over their times."""
@@ -76,6 +76,6 @@ def write(
     about = about | {"steps": str(len(course.steps)), "sum of rewards": f"{sum(rewards):.4f}"}
     if course.is_cut:
         about["cut"] = f"the episode went on: a page has {MOST_STEPS} steps"
-    rows = [[step.at, *map(float, step.told), step.reward] for step in course.steps]
+    rows = [[step.at, *map(float, step.action), step.reward] for step in course.steps]
     table = ("Decisions", ["at (s)", *numbers, "reward"], rows)
     _native.write_page(os.fspath(path), title, list(about.items()), ("time", "s"), [*charts, *of_rewards], table)

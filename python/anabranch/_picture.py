@@ -16,20 +16,20 @@ MOST_NAMED = 12
 
 
 def picture(
-    times: Sequence[float], told: npt.NDArray[np.float32], terms: npt.NDArray[np.float32], names: Sequence[str]
+    times: Sequence[float], rates: npt.NDArray[np.float32], terms: npt.NDArray[np.float32], names: Sequence[str]
 ) -> npt.NDArray[np.uint8]:
-    """``(480, 640, 3)``: the rates told, ``(steps, hosts)``, above the reward's terms, ``(steps, terms)``."""
+    """``(480, 640, 3)``: the rates directed, ``(steps, hosts)``, above the reward's terms, ``(steps, terms)``."""
     figure = Figure(SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True)
-    for host in range(told.shape[1]):
-        above.step(times, told[:, host], where="pre", label=f"host {host}")
+    for host in range(rates.shape[1]):
+        above.step(times, rates[:, host], where="pre", label=f"host {host}")
     for place, name in enumerate(names):
         below.plot(times, terms[:, place], label=name)
     above.set(ylabel="rate told / link's", ylim=(0.0, 1.3))
     below.set(xlabel="s", ylabel="terms of the reward")
     for axes in (above, below):
-        if axes is below or told.shape[1] <= MOST_NAMED:
+        if axes is below or rates.shape[1] <= MOST_NAMED:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
         axes.grid(alpha=0.3)
     canvas.draw()

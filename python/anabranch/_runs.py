@@ -32,9 +32,9 @@ class Result(dict[str, Any]):
 
     tables: dict[str, Table]
 
-    def __init__(self, told: tuple[str, list[tuple[str, Table]]]) -> None:
-        super().__init__(json.loads(told[0]))
-        self.tables = dict(told[1])
+    def __init__(self, result: tuple[str, list[tuple[str, Table]]]) -> None:
+        super().__init__(json.loads(result[0]))
+        self.tables = dict(result[1])
 
 
 def _as_path_or_dict(scenario: Scenario) -> Any:

@@ -168,7 +168,7 @@ class Env(gymnasium.Env[Array, Array]):
             action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
         )
         self._last = observation[0]
-        self._course.note(self.now, self._told(action), self._terms[0].copy(), float(self._rewards[0]), self._shown())
+        self._course.note(self.now, self._applied(action), self._terms[0].copy(), float(self._rewards[0]), self._shown())
         terms = dict(zip(self._worlds.terms, self._terms[0].tolist()))
         done = bool(self._terminated[0]), bool(self._truncated[0])
         return observation[0], float(self._rewards[0]), *done, {"terms": terms}
@@ -191,7 +191,7 @@ class Env(gymnasium.Env[Array, Array]):
         self._worlds.native.told_by(who, action)
         return action[0]
 
-    def _told(self, action: Array) -> Array:
+    def _applied(self, action: Array) -> Array:
         return np.clip(action, self.action_space.low, self.action_space.high)
 
     def _shown(self) -> tuple[float, ...]:
@@ -234,16 +234,16 @@ class Env(gymnasium.Env[Array, Array]):
 
     def render(self) -> str | npt.NDArray[np.uint8] | None:
         """As ``render_mode`` says: "ansi" has a line for each host with its features; "rgb_array", which needs matplotlib,
-        is a picture of the episode so far: rates that were told, and the reward's terms, uint8, ``(480, 640, 3)``."""
+        is a picture of the episode so far: rates that were directed, and the reward's terms, uint8, ``(480, 640, 3)``."""
         if self.render_mode is None or self._last is None:
             return None
         if self.render_mode == "rgb_array":
             from anabranch._picture import picture
 
             times = [step.at for step in self._course.steps]
-            told = self._course.told().reshape(-1, self.hosts)
+            rates = self._course.actions().reshape(-1, self.hosts)
             terms = np.array([step.terms for step in self._course.steps], np.float32).reshape(-1, len(self._worlds.terms))
-            return picture(times, told, terms, self._worlds.terms)
+            return picture(times, rates, terms, self._worlds.terms)
         newest = self._last.reshape(-1, self.hosts, len(self.features))[0]
         lines = [f"{self.now:8.2f} s  " + "  ".join(feature.name for feature in self.features)]
         for host, row in enumerate(newest):

@@ -164,8 +164,8 @@ class FlowEnv(Env):
             raise ValueError(f"action is {action}, must be from 0 to {count - 1}")
         return np.float32([action])
 
-    def _told(self, action: Array) -> Array:
-        return action if isinstance(self.action_space, spaces.Discrete) else super()._told(action)
+    def _applied(self, action: Array) -> Array:
+        return action if isinstance(self.action_space, spaces.Discrete) else super()._applied(action)
 
     def _shown(self) -> tuple[float, ...]:
         window, pace = self.limits

@@ -97,8 +97,8 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         for agent, action in actions.items():
             if not isinstance(action, np.ndarray) or action.dtype != np.float32 or action.shape != (1,):
                 raise TypeError(f"the action of {agent} is {action!r}, must be a numpy array of float32 with the shape (1,)")
-        told = np.concatenate([actions[agent] for agent in self.agents])
-        self._seen, reward, terminated, truncated, info = self._env.step(told)
+        action = np.concatenate([actions[agent] for agent in self.agents])
+        self._seen, reward, terminated, truncated, info = self._env.step(action)
         agents = self.agents
         results = (
             self._rows(agents),

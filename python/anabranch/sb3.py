@@ -88,16 +88,16 @@ def _made() -> type:
             actions, self._actions = self._actions, None
             observations, rewards, terminated, truncated, infos = self.envs.step(actions)
             over = terminated | truncated
-            told = _infos(infos["terms"], self.num_envs)
-            for info, was_cut in zip(told, truncated & ~terminated):
+            by_env = _infos(infos["terms"], self.num_envs)
+            for info, was_cut in zip(by_env, truncated & ~terminated):
                 info["TimeLimit.truncated"] = bool(was_cut)
             if over.any():
                 final = _infos(infos["final_info"]["terms"], self.num_envs)
                 for place in np.flatnonzero(over):
-                    self.reset_infos[place] = {"terms": told[place]["terms"]}
-                    told[place]["terms"] = final[place]["terms"]
-                    told[place]["terminal_observation"] = infos["final_obs"][place]
-            return observations, rewards, over, told
+                    self.reset_infos[place] = {"terms": by_env[place]["terms"]}
+                    by_env[place]["terms"] = final[place]["terms"]
+                    by_env[place]["terminal_observation"] = infos["final_obs"][place]
+            return observations, rewards, over, by_env
 
         def close(self) -> None:
             """Ends the threads with the object."""

@@ -21,7 +21,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Buffers(NamedTuple):
-    """Where a step's results go when it is told where: arrays in C order, which a learner may keep and reuse."""
+    """Where a step's results go when a place is given: arrays in C order, which a learner may keep and reuse."""
 
     observations: Array
     """float32, ``(num_envs, observation)``."""

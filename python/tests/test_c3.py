@@ -22,14 +22,14 @@ VARIANTS = [(name, variant) for name, variants in c3.TRAININGS.items() for varia
 def test_the_repositorys_policies_are_those_that_the_command_trains(experiment, variant):
     settings, seeds = c3.TRAININGS[experiment][variant]
     env = gymnasium.make(settings.env, **settings.options)
-    told = json.loads(json.dumps(asdict(settings)))
+    options = json.loads(json.dumps(asdict(settings)))
     for seed in range(1, seeds + 1):
         folder = POLICIES / experiment / variant / f"seed-{seed}"
         kept = [f"steps-{steps}" for steps in settings.keep] if seed == 1 else []
         for name in ["policy", *kept]:
             policy = Policy.load(folder / f"{name}.safetensors", env)
-            by = {key: policy.trained[key] for key in told}
-            assert (by, policy.trained["seed"]) == (told, seed), folder
+            by = {key: policy.trained[key] for key in options}
+            assert (by, policy.trained["seed"]) == (options, seed), folder
 
 
 def test_there_are_no_others():

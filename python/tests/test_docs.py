@@ -76,8 +76,8 @@ def test_readmes_lines_train_and_steer(place):
     goodputs = []
     for line in runs:
         sets = [line[at + 1].split("=", 1) for at, word in enumerate(line) if word == "--set"]
-        told = anabranch.run(line[2], overrides=dict(sets) | {"run.seconds": 10})
-        goodputs.append(told["metrics"])
+        result = anabranch.run(line[2], overrides=dict(sets) | {"run.seconds": 10})
+        goodputs.append(result["metrics"])
     assert goodputs[0] != goodputs[1], "another policy steers otherwise"
 
 

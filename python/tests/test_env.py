@@ -48,7 +48,7 @@ def test_a_seed_says_everything_and_the_next_episode_is_another(id):
     assert episode(one, 7) == first
 
 
-def test_without_a_seed_one_is_drawn_and_told():
+def test_without_a_seed_one_is_drawn_and_returned():
     env = gymnasium.make("anabranch/C3-Random-v0")
     drawn = episode(env)
     seed = env.unwrapped.np_random_seed
@@ -90,13 +90,13 @@ def test_a_transfer_is_paid_by_the_time_that_it_would_take_alone():
     scenario = {"run": {"seconds": 5}, "dumbbell": links, "flow": [flow]}
     alone = 0.1 + (51_200 + 36 * 66) * 8 / 100e6
 
-    def paid(told):
+    def paid(log2_packets):
         env = gymnasium.make("anabranch/Scenario-v0", scenario=scenario, actuator="initial", weights={"completion": 3.0,
                              "throughput": 0, "queue": 0, "drop": 0, "sending": 0, "unfairness": 0})  # fmt: skip
         env.reset(seed=1)
         total, over = 0.0, False
         while not over:
-            _, reward, over, truncated, info = env.step(np.float32([told]))
+            _, reward, over, truncated, info = env.step(np.float32([log2_packets]))
             assert reward == pytest.approx(3.0 * info["terms"]["completion"]) and not truncated
             total += reward
         return total / 3.0
@@ -110,11 +110,11 @@ def test_short_flows_complete_sooner_by_the_rule_and_soonest_by_the_oracle():
     envs = gymnasium.make_vec("anabranch/C3-Fct-v0", 16, autoreset_mode="Disabled").unwrapped
     assert envs.single_action_space.high[0] == 10.0
 
-    def paid(told):
+    def paid(decide):
         envs.reset(seed=1)
         total, over = np.zeros(16), np.zeros(16, bool)
         while not over.all():
-            _, rewards, terminated, truncated, _ = envs.step(told())
+            _, rewards, terminated, truncated, _ = envs.step(decide())
             total += rewards
             over = terminated | truncated
         assert terminated.mean() > 0.5, "all is sent before the time is over"
@@ -177,10 +177,10 @@ def test_a_picture_shows_the_episode_so_far():
     env = gymnasium.make("anabranch/C3-Parallel-v0", render_mode="rgb_array").unwrapped
     assert env.render() is None, "nothing has begun"
 
-    def shown(seed, told, steps):
+    def shown(seed, rates, steps):
         env.reset(seed=seed)
         for _ in range(steps):
-            env.step(np.float32(told))
+            env.step(np.float32(rates))
         picture = env.render()
         assert (picture.shape, picture.dtype) == ((480, 640, 3), np.uint8)
         return picture.tobytes()
@@ -196,9 +196,9 @@ def test_a_page_shows_an_episode_and_stands_alone(tmp_path):
     env.reset(seed=1)
     with pytest.raises(RuntimeError, match="call reset"):
         env.report(page)
-    for told in ([0.5, 0.25], [0.375, 0.125]):
+    for rates in ([0.5, 0.25], [0.375, 0.125]):
         for _ in range(10):
-            env.step(np.float32(told))
+            env.step(np.float32(rates))
     env.report(page)
     text = page.read_text()
     for shown in ("host 1, told", "host 1, carried", "Round trips", "queue, of the longest", "throughput", "0.3750"):

@@ -32,9 +32,9 @@ def test_hosts_see_and_earn_what_one_agent_for_all_does():
         for host, agent in enumerate(hosts.agents):
             assert seen[agent].tobytes() == np.ascontiguousarray(rows[:, host]).tobytes()
             assert infos[agent] == info
-        told = np.float32([0.2 + 0.3 * rows[0, 0, 0], 0.4])
-        seen, rewards, terminated, truncated, infos = hosts.step({"host_0": told[:1], "host_1": told[1:]})
-        observation, reward, one_terminated, one_truncated, info = one.step(told)
+        action = np.float32([0.2 + 0.3 * rows[0, 0, 0], 0.4])
+        seen, rewards, terminated, truncated, infos = hosts.step({"host_0": action[:1], "host_1": action[1:]})
+        observation, reward, one_terminated, one_truncated, info = one.step(action)
         assert rewards == {"host_0": reward, "host_1": reward}
         assert set(terminated.values()) == {one_terminated} and set(truncated.values()) == {one_truncated}
         ended = one_terminated or one_truncated

@@ -119,14 +119,14 @@ def test_a_policy_in_a_run_sends_what_it_sends_in_an_environment(tmp_path):
     steers = policy(seed=8)
     steers.save(path, env)
     observation, _ = env.reset(seed=11)
-    told, acknowledged = [], 0.0
+    rates, acknowledged = [], 0.0
     for _ in range(50):
-        told.append(steers.rates(env, observation))
-        observation, _, _, truncated, _ = env.step(told[-1])
+        rates.append(steers.rates(env, observation))
+        observation, _, _, truncated, _ = env.step(rates[-1])
         # Of 0.1 s over 5 Mbit/s, 1448 of 1514 bytes.
         acknowledged += observation.reshape(2, -1)[:, 0].sum() * 0.5 * 1448 / 1514
-    assert truncated and np.std(told) > 0.01, "what is told depends on what is seen"
-    assert 0 < np.min(told) and np.max(told) < 0.5, "two of them fit the link"
+    assert truncated and np.std(rates) > 0.01, "what is directed depends on what is seen"
+    assert 0 < np.min(rates) and np.max(rates) < 0.5, "two of them fit the link"
     learned = text | {"steering": {"link": "bottleneck", "policy": str(path)}}
     run = anabranch.run(learned, seed=11)
     again = anabranch.run(learned, seed=11)

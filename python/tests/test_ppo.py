@@ -71,8 +71,8 @@ def test_readmes_training_makes_a_policy_that_steers(tmp_path):
     block = (root / "README.md").read_text().split("## Train a coordinator")[1].split("```sh\n")[1].split("```")[0]
     train = next(line for line in block.splitlines() if "anabranch.train.ppo" in line).split()
     assert train[:3] == ["python", "-m", "anabranch.train.ppo"]
-    told = dict(zip(train[3::2], train[4::2])) | {"--steps": "32", "--num-envs": "2", "--out": str(tmp_path)}
-    ppo.main([word for pair in told.items() for word in pair])
+    options = dict(zip(train[3::2], train[4::2])) | {"--steps": "32", "--num-envs": "2", "--out": str(tmp_path)}
+    ppo.main([word for pair in options.items() for word in pair])
     assert "steering.policy=out/cross/seed-1/policy.safetensors" in block
     trained = str(tmp_path / "seed-1" / "policy.safetensors")
     overrides = {"steering.policy": trained, "run.seconds": 3}

@@ -129,7 +129,7 @@ def test_the_command_is_the_function(tmp_path):
                "2..3", "--set", "run.seconds=20", "--out", "out", "--threads", "2", "--json"]  # fmt: skip
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr
-    told = json.loads(said.stdout)
+    first = json.loads(said.stdout)
     again = anabranch.sweep(scenario, {"overlay.controller": ["aimd", "random"]}, seeds=[2, 3],
                             overrides={"run.seconds": 20}, out=tmp_path / "out")  # fmt: skip
-    assert again["skipped"] == 4 and again["points"] == told["points"]
+    assert again["skipped"] == 4 and again["points"] == first["points"]

@@ -68,12 +68,12 @@ def test_a_killed_worker_goes_on_from_the_last_checkpoint(tmp_path, monkeypatch)
             yield row
         return (yield from original(settings, seed, folder))
 
-    def trained(by, told, seed, had, version):
+    def trained(by, options, seed, had, version):
         from anabranch.train import ppo
 
         ppo.train = dying
         try:
-            yield from _on_ray.trained(by, told, seed, had, version)
+            yield from _on_ray.trained(by, options, seed, had, version)
         finally:
             ppo.train = original
 

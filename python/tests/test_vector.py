@@ -1,4 +1,4 @@
-"""Many environments: each is the single one, whatever else is chosen; results go where they are told to."""
+"""Many environments: each is the single one, whatever else is chosen; results go where they are to go."""
 
 import multiprocessing
 import signal

@@ -99,7 +99,7 @@ fn draw(out: &Path, progress: &Progress) -> Result<PathBuf, Failure> {
 fn print(checks: &[Check], outside: &[Check], skipped: &[String], wall_s: f64) {
     let header = ["model", "held against", "quantity", "ours", "theirs", "difference", "bound", ""].map(str::to_owned);
     let judged = checks.iter().map(|check| (check, if check.holds() { "holds" } else { "DOES NOT HOLD" }));
-    let rows = judged.chain(outside.iter().map(|told| (told, "no check"))).map(|(check, verdict)| {
+    let rows = judged.chain(outside.iter().map(|check| (check, "no check"))).map(|(check, verdict)| {
         [
             check.model.clone(),
             check.against.clone(),

@@ -1,9 +1,9 @@
-//! A page of figures that are renewed once a second: what every server of one has alike, whatever it tells.
+//! A page of figures that are renewed once a second: what every server of one has alike, whatever it shows.
 //!
 //! | path | what |
 //! |---|---|
 //! | `/` `/assets/*` | the page |
-//! | `/api/overview` | what it is told |
+//! | `/api/overview` | the figures |
 //! | `/events` | the same once a second, as server-sent events |
 //! | `/metrics` | for Prometheus |
 

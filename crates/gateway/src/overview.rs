@@ -23,7 +23,7 @@ pub struct Overview {
     pub input: Option<Input>,
     /// This peer itself.
     pub here: Here,
-    /// All peers: what the server knows, and viewers whose page somebody looks at are told.
+    /// All peers: what the server knows, and viewers whose page somebody looks at are sent.
     pub overlay: Option<Overlay>,
 }
 

@@ -76,7 +76,7 @@ fn pages_of_other_sites_learn_nothing_of_hosts_and_budgets() {
 }
 
 #[test]
-fn an_open_page_is_told_at_once_and_of_each_renewal_and_ends_with_the_coordinator() {
+fn an_open_page_is_sent_figures_at_once_and_each_renewal_and_ends_with_the_coordinator() {
     use std::io::Read as _;
     let (served, sender) = serve_coordinator();
     let (head, mut body, mut stream) = served.open("/events");

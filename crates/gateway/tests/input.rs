@@ -1,4 +1,4 @@
-//! Sources that go wrong in every way: each is told in words, and tried again where that may help.
+//! Sources that go wrong in every way: each is reported in words, and tried again where that may help.
 
 mod common;
 
@@ -14,7 +14,7 @@ use anabranch_media::cutter::Cut;
 use common::{CLIP, CLIP_PATH, LONG, until};
 use tokio::sync::mpsc::Receiver;
 
-/// A server that does to each connection what it is told to.
+/// A server that does to each connection what it is given to do.
 struct Server {
     address: SocketAddr,
     orders: channel::Sender<Box<dyn FnOnce(TcpStream) + Send>>,
@@ -66,7 +66,7 @@ fn start(source: Source) -> (Input, Receiver<Cut>, Status) {
     (input, cuts, status)
 }
 
-fn told(status: &Status, state: InputState, words: &str) {
+fn until_status(status: &Status, state: InputState, words: &str) {
     until(words, || {
         let input = status.get();
         input.state == state && input.detail.unwrap_or_default().contains(words)
@@ -91,7 +91,7 @@ fn a_server_that_breaks_off_is_asked_again_and_nothing_that_came_is_lost() {
     server.answer("200 OK", CLIP).answer("200 OK", CLIP);
     let (_input, mut cuts, status) = start(server.source());
     assert_eq!(received(&mut cuts, 2 * CLIP.len()), [CLIP, CLIP].concat());
-    told(&status, InputState::Waiting, "the source is over; it is asked again in");
+    until_status(&status, InputState::Waiting, "the source is over; it is asked again in");
     assert_eq!((status.get().restarts, status.get().skipped_bytes), (1, 0));
     assert!(status.get().source.ends_with("/live/stream.ts"));
 }
@@ -110,7 +110,7 @@ fn a_server_that_stalls_is_left_and_asked_again() {
         })
         .answer("200 OK", CLIP);
     let (_input, mut cuts, status) = start(server.source());
-    told(&status, InputState::Waiting, "nothing has come for 0.5 s; it is asked again");
+    until_status(&status, InputState::Waiting, "nothing has come for 0.5 s; it is asked again");
     assert_eq!(received(&mut cuts, 2 * CLIP.len()).len(), 2 * CLIP.len());
     drop(hold);
 }
@@ -128,11 +128,11 @@ fn what_is_wrong_with_a_server_is_said() {
         let server = Server::start();
         server.answer(head, body);
         let (_input, _cuts, status) = start(server.source());
-        told(&status, state, words);
+        until_status(&status, state, words);
     }
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let (_input, _cuts, status) = start(Source::parse(&format!("http://{nobody}/"), false).unwrap());
-    told(&status, InputState::Waiting, "cannot be reached");
+    until_status(&status, InputState::Waiting, "cannot be reached");
 }
 
 #[test]
@@ -149,14 +149,14 @@ fn a_server_may_send_elsewhere_but_not_in_circles() {
         circle.answer("302 Found\r\nLocation: again\r\nContent-Length: 0", b"");
     }
     let (_input, _cuts, status) = start(circle.source());
-    told(&status, InputState::Failed, "elsewhere more than 5 times");
+    until_status(&status, InputState::Failed, "elsewhere more than 5 times");
 }
 
 #[test]
-fn datagrams_of_one_sender_are_a_stream_and_silence_is_told() {
+fn datagrams_of_one_sender_are_a_stream_and_silence_is_reported() {
     let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let (_input, mut cuts, status) = start(Source::parse(&format!("udp://{free}"), false).unwrap());
-    told(&status, InputState::Waiting, "nothing has come yet");
+    until_status(&status, InputState::Waiting, "nothing has come yet");
     let [sender, other] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let send = |socket: &UdpSocket| {
         for datagram in CLIP.chunks(1316) {
@@ -170,7 +170,7 @@ fn datagrams_of_one_sender_are_a_stream_and_silence_is_told() {
         sender.send_to(datagram, free).unwrap();
     }
     assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "nobody speaks in between");
-    told(&status, InputState::Waiting, "nothing has come for 0.5 s");
+    until_status(&status, InputState::Waiting, "nothing has come for 0.5 s");
     send(&other);
     assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "another is heard after silence");
     assert_eq!((status.get().restarts, status.get().skipped_bytes), (1, 0));
@@ -234,12 +234,12 @@ fn a_test_picture_comes_when_it_is_due_at_the_rate_that_was_asked_for() {
 }
 
 #[test]
-fn a_file_ends_once_it_is_over_and_one_that_is_none_is_told() {
+fn a_file_ends_once_it_is_over_and_one_that_is_none_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let short = folder.path().join("short.ts");
     std::fs::write(&short, &CLIP[..CLIP.len() / 4]).unwrap();
     let (_input, mut cuts, status) = start(Source::File(short));
-    told(&status, InputState::Waiting, "the file is over");
+    until_status(&status, InputState::Waiting, "the file is over");
     assert_eq!(received(&mut cuts, CLIP.len() / 4 / 188 * 188), &CLIP[..CLIP.len() / 4 / 188 * 188]);
 
     for (name, bytes, words) in [
@@ -261,7 +261,7 @@ fn a_file_ends_once_it_is_over_and_one_that_is_none_is_told() {
             }
         };
         until("the cuts end", &mut is_over);
-        told(&status, InputState::Failed, words);
+        until_status(&status, InputState::Failed, words);
     }
     for path in [folder.path().join("missing"), folder.path().to_owned()] {
         let error = Input::start(Source::File(path.clone()), &SourceOptions::default()).err().unwrap();
@@ -270,10 +270,10 @@ fn a_file_ends_once_it_is_over_and_one_that_is_none_is_told() {
 }
 
 #[test]
-fn a_missing_ffmpeg_and_its_last_words_are_told() {
+fn a_missing_ffmpeg_and_its_last_words_are_reported() {
     let options = SourceOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..SourceOptions::default() };
     let (input, _cuts) = Input::start(Source::parse("x", true).unwrap(), &options).unwrap();
-    told(&input.status(), InputState::Failed, "there is no program /nowhere/ffmpeg");
+    until_status(&input.status(), InputState::Failed, "there is no program /nowhere/ffmpeg");
 
     // What stands in for it says what it was asked to read.
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ fn a_missing_ffmpeg_and_its_last_words_are_told() {
     let options = SourceOptions { ffmpeg: program, ..SourceOptions::default() };
     let source = Source::parse("rtsp://me:secret@camera/1?key=hidden", true).unwrap();
     let (input, _cuts) = Input::start(source, &options).unwrap();
-    told(&input.status(), InputState::Failed, "ffmpeg ended (exit status: 7): cannot read");
+    until_status(&input.status(), InputState::Failed, "ffmpeg ended (exit status: 7): cannot read");
     let words = format!("{:?}", input.status().get());
     assert!(
         words.contains("rtsp://***@camera/1?***") && !words.contains("secret") && !words.contains("hidden"),

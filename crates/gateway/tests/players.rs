@@ -244,7 +244,7 @@ fn a_url_that_ffmpeg_serves_is_read_and_players_get_it() {
 }
 
 #[test]
-fn what_ffmpeg_reads_is_passed_on_and_its_death_is_told() {
+fn what_ffmpeg_reads_is_passed_on_and_its_death_is_reported() {
     if !is_installed("ffmpeg") || !is_installed("ffprobe") {
         return;
     }
@@ -314,7 +314,7 @@ fn delays(url: &str, count: u32) -> Vec<Duration> {
 }
 
 #[test]
-fn a_test_picture_tells_how_late_a_player_shows_it() {
+fn a_test_picture_measures_how_late_a_player_shows_it() {
     if !is_installed("ffmpeg") || !is_installed("ffprobe") {
         return;
     }

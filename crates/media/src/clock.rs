@@ -76,7 +76,7 @@ impl MediaClock {
         Duration::from_secs(self.elapsed / HERTZ) + Duration::from_nanos(self.elapsed % HERTZ * 1_000 / 27)
     }
 
-    /// Whether the stream has told its time.
+    /// Whether the stream has given its time.
     pub fn is_running(&self) -> bool {
         self.pid.is_some()
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_told_and_takes_no_time() {
+    fn a_jump_is_reported_and_takes_no_time() {
         let mut clock = MediaClock::default();
         clock.next(&reference(256, 5 * HERTZ));
         clock.next(&reference(256, 6 * HERTZ));

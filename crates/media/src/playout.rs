@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_too_slowly_is_told_and_others_read_on() {
+    fn who_reads_too_slowly_learns_so_and_others_read_on() {
         let mut playout = Playout::new(MS(0), MS(500), 1 << 20);
         playout.push(MS(0), CLIP[..7 * PACKET].into());
         let (_, mut slow) = playout.begin(MS(0)).unwrap();

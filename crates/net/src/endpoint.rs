@@ -24,7 +24,7 @@ pub trait Endpoint: Sized {
     type Inbox: Default;
     /// How many datagrams could not be read, by reason.
     type Unreadable: Copy + Debug + Default;
-    /// What its application is told.
+    /// What its application is notified of.
     type Event;
     /// Slow work that is handed out.
     type Job: Send + 'static;
@@ -147,8 +147,8 @@ impl<E: Endpoint> Port<'_, E> {
         self.exit.bytes = bytes;
     }
 
-    /// The application is told of `event`.
-    pub fn tell(&mut self, event: E::Event) {
+    /// Hands `event` to the application.
+    pub fn emit(&mut self, event: E::Event) {
         self.exit.events.push((self.number, event));
     }
 
@@ -163,8 +163,8 @@ impl<E: Endpoint> Port<'_, E> {
     }
 }
 
-/// Sends what waits in `queue`. A socket that was full is left alone until the waiter tells of room,
-/// since then its endpoint is to be told too.
+/// Sends what waits in `queue`. A socket that was full is left alone until the waiter reports room,
+/// since then its endpoint is to be notified too.
 pub(crate) fn flush(queue: &mut SendQueue, socket: &Socket, blocked: &mut bool, counters: &mut SendCounters) {
     if !*blocked && !queue.is_empty() {
         *blocked = !queue.flush(socket, counters);
@@ -232,7 +232,7 @@ where
     }
 
     fn event(&mut self, event: M::Event) {
-        self.tell(event);
+        self.emit(event);
     }
 
     fn job(&mut self, job: M::Job) {

@@ -27,7 +27,7 @@ pub const PATH: &str = "/metrics";
 /// OpenMetrics 1.0, which Prometheus asks for first.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Bytes of a request at most: the least that the library can be told.
+/// Bytes of a request at most: the least that the library can be set to.
 const MAX_REQUEST: usize = 8192;
 
 /// Headers of a request at most.

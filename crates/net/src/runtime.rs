@@ -285,7 +285,7 @@ impl<E: Endpoint> Runtime<E> {
     /// Waits until a socket can be read or has room again, at most for `longest`.
     fn wait(&mut self, longest: Option<Duration>) -> io::Result<()> {
         let Runtime { waiter, members, exit, .. } = self;
-        // There is nothing to wait for and nothing to be told.
+        // There is nothing to wait for and nothing to be notified of.
         if longest == Some(Duration::ZERO) && members.iter().all(|member| member.readable && !member.blocked) {
             return Ok(());
         }
@@ -405,7 +405,7 @@ mod tests {
                 self.left -= 1;
             }
             if !self.says_nothing {
-                port.tell(self.calls);
+                port.emit(self.calls);
             }
         }
 

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_something_else_is_told_and_left() {
+    fn a_file_that_holds_something_else_is_reported_and_left() {
         let folder = tempfile::tempdir().expect("a folder");
         let state = StateFolder::open(folder.path()).expect("it is there");
         fs::write(folder.path().join("seen"), "[1, 2").expect("it is written");

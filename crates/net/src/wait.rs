@@ -74,7 +74,7 @@ impl Waiter {
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(number as u64), flags)?)
     }
 
-    /// Waits until a socket is ready, at most for `longest`; `ready` is told which are.
+    /// Waits until a socket is ready, at most for `longest`; `ready` is called with which are.
     pub fn wait(&mut self, longest: Option<Duration>, mut ready: impl FnMut(Ready)) -> io::Result<()> {
         if !self.sharp {
             // By default Linux wakes a thread up to 50 us late, to save energy.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_told_that_can_be_read_and_those_with_room_if_asked_for() {
+    fn sockets_are_reported_that_can_be_read_and_those_with_room_if_asked_for() {
         let (mut waiter, socket) = watched();
         assert_eq!(ready(&mut waiter, Duration::ZERO), []);
         waiter.watch_room(&socket, 3, true).unwrap();

@@ -66,7 +66,7 @@ pub struct GuardState {
     drawn: Vec<UnixTime>,
 }
 
-/// A guard that a user has, as it is told.
+/// A guard that a user has, as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
     /// Which.

@@ -114,7 +114,7 @@ impl Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(u64);
 
-/// A path that a packet takes, and by which name its outcome is to be told.
+/// A path that a packet takes, and by which name its outcome is to be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Its name.
@@ -390,7 +390,7 @@ impl Routes {
         draw(&self.places, shares, taken, rng)
     }
 
-    /// Learns what became of a packet; once for each. What is told of one that is not known is nothing.
+    /// Learns what became of a packet; once for each. A report on one that is not known counts for nothing.
     pub fn on_outcome(&mut self, id: RouteId, now: Time, fate: Fate, rng: &mut Rng) {
         let Some(place) = id.0.checked_sub(self.oldest) else { return };
         let Some(open) = self.open.get_mut(place as usize).and_then(Option::take) else { return };

@@ -61,7 +61,7 @@ pub struct Request {
     pub loopback: Option<Arc<dyn Loopback>>,
     /// A folder of policies that `python -m anabranch.train.c3` has filled, in place of the repository's.
     pub policies: Option<PathBuf>,
-    /// Where it tells how far it is, and is told to stop.
+    /// Where it reports how far it is, and is asked to stop.
     pub progress: Arc<Progress>,
 }
 
@@ -246,7 +246,7 @@ impl<S> Lab<S> {
     }
 
     /// A count beside the claim that it is always 0, which one run refutes; the mean over runs
-    /// with its interval is told.
+    /// with its interval is reported.
     pub fn never_row(&self, subject: &str, metric: &str, unit: &str, of_runs: &[f64]) -> Row {
         let most = of_runs.iter().copied().reduce(f64::max);
         let verdict = self.row(subject, metric, unit, most).verdict;

@@ -167,14 +167,14 @@ fn named(lab: &Lab, setting: &str, scenario: &Scenario, runs: &[Measured]) -> Ve
     // Of those that do, or do not, the share that is named.
     let share_named = |run: &Measured, wanted: bool| {
         let trace = run.rates.as_ref()?;
-        let told = |name: &str, slot: usize| {
+        let traced = |name: &str, slot: usize| {
             let values = trace.traced.get(name)?;
             trace.of_slot(values, slot).nth(WITHIN_S - 1)
         };
         let mut named = Vec::new();
         for (slot, _) in trace.known.iter().enumerate().filter(|(_, node)| misbehaves(node) == wanted) {
-            let delays = f64::from(told("delay_ms", slot)?) > DELAY.as_millis_f64() / 2.0;
-            named.push(f64::from(u8::from(delays || told("set_aside", slot)? > 0.0)));
+            let delays = f64::from(traced("delay_ms", slot)?) > DELAY.as_millis_f64() / 2.0;
+            named.push(f64::from(u8::from(delays || traced("set_aside", slot)? > 0.0)));
         }
         stats::mean(&named)
     };

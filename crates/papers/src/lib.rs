@@ -392,7 +392,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The figure told and not judged, since it is outside of what its expectation assumes.
+    /// The figure reported and not judged, since it is outside of what its expectation assumes.
     #[must_use]
     pub fn outside(self, why: &str) -> Row {
         Row { verdict: None, note: format!("outside: {why}"), ..self }
@@ -467,8 +467,8 @@ impl Experiment {
             Runner::Onion(run) => run(&Lab::new_onion(self, request)?),
             Runner::Attack(run) => run(&Lab::new_attack(self, request)?),
         }?;
-        let told = |row| request.medium.told(self.carrier(), row);
-        Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
+        let labelled = |row| request.medium.labelled(self.carrier(), row);
+        Ok(Findings { rows: rows.into_iter().map(labelled).collect(), report })
     }
 
     /// How the range of each figure that it judges came to be.

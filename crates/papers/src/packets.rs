@@ -120,9 +120,9 @@ impl Medium {
         }
     }
 
-    /// The row as it is told: its subject by who ran, and not judged where another ran than
+    /// The row as it is reported: its subject by who ran, and not judged where another ran than
     /// the paper's.
-    pub(super) fn told(&self, carrier: Carrier, row: Row) -> Row {
+    pub(super) fn labelled(&self, carrier: Carrier, row: Row) -> Row {
         let is_judged = row.subject != "bic" || carrier != Carrier::Kernel || !self.is_real_form();
         let row = Row { subject: self.name(carrier, &row.subject), ..row };
         if is_judged { row } else { row.outside(STANDS_FOR_BIC) }

@@ -18,7 +18,7 @@ use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_stats::mean;
 
-/// The scenario's packets, and other ones, which are told and not judged. Remy's simulator
+/// The scenario's packets, and other ones, which are reported and not judged. Remy's simulator
 /// knows no bytes and counts a link in packets a millisecond. The figures come from the test
 /// `maintain-2013-results` of Remy's repository, which runs a link of 15 Mbit/s as 1.5 of
 /// them: packets of 1250 B. With 1500 B there would be 1.25.

@@ -100,7 +100,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The rows of each kind. What an experiment shows is `predeclared`; the others are told.
+/// The rows of each kind. What an experiment shows is `predeclared`; the others are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Of ranges that were there first.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_predeclared_rows_are_counted_and_the_others_are_told_as_such() {
+    fn only_predeclared_rows_are_counted_and_the_others_are_reported_as_such() {
         use {Kind::*, Verdict::*};
         let all = [(Predeclared, Agrees), (Predeclared, Open), (After, Agrees), (After, Disagrees), (Fitted, Agrees)];
         assert_eq!(

@@ -61,7 +61,7 @@ pub fn autoreset_named(name: &str) -> PyResult<Autoreset> {
     }
 }
 
-/// What is told of a link at an instant, and of each host.
+/// What is reported of a link at an instant, and of each host.
 type Seen = ((f64, f64, f64), Vec<(f64, f64, f64, f64)>);
 
 /// Environments of one kind, which are stepped together; what is seen of each does not depend on how many there are.
@@ -230,7 +230,8 @@ impl Environments {
         self.stepping.step(py, actions, Some(self.spec.actuator.most()), room)
     }
 
-    /// A policy acts for many steps; what is seen, told and paid is written into the arrays, environment by environment.
+    /// A policy acts for many steps; what is seen, directed and paid is written into the arrays, environment by
+    /// environment.
     #[pyo3(signature = (policy, steps, observations, actions, rewards, terminated, truncated, next, deviations))]
     #[expect(clippy::too_many_arguments, reason = "a rollout has as many results")]
     fn rollout(
@@ -250,7 +251,7 @@ impl Environments {
             return Err(PyValueError::new_err("steps is 0, must be 1 or more"));
         }
         finite("deviations", &deviations, &[deviations.len()], None)?;
-        let (seen, told, each) = (
+        let (seen, action_shape, each) = (
             [self.stepping.count, steps, self.stepping.row],
             [self.stepping.count, steps, self.stepping.numbers],
             [self.stepping.count, steps],
@@ -258,7 +259,7 @@ impl Environments {
         let rows = self.stepping.observations();
         let wanted = |name, shape| Wanted { name, shape };
         let mut observations = wanted("observations", &seen).write::<f32>(observations)?;
-        let mut actions = wanted("actions", &told).write::<f32>(actions)?;
+        let mut actions = wanted("actions", &action_shape).write::<f32>(actions)?;
         let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;
         let mut terminated = wanted("terminated", &each).write::<bool>(terminated)?;
         let mut truncated = wanted("truncated", &each).write::<bool>(truncated)?;
@@ -306,7 +307,7 @@ impl Environments {
     }
 
     /// What was seen of an environment last, without delay: of the link the queue, what was dropped, and cross traffic; of each
-    /// host the rate that it was told, what it carried, its round trip over its least, and what it lost.
+    /// host the rate that it was directed, what it carried, its round trip over its least, and what it lost.
     fn seen(&self, environment: usize) -> PyResult<Seen> {
         let vector = self.stepping.vector()?;
         let missing =

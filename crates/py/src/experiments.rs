@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::apart::interruptible;
 use crate::errors;
-use crate::runs::Told;
+use crate::runs::RunResult;
 use crate::tables::Table;
 
 /// The experiments: names, and what each asks.
@@ -29,7 +29,7 @@ pub fn reproduce(
     controllers: Vec<String>,
     settings: Vec<String>,
     policies: Option<PathBuf>,
-) -> PyResult<Told> {
+) -> PyResult<RunResult> {
     let experiment = find(experiment).map_err(errors::value)?;
     let length = if quick { Length::Quick } else { Length::Full };
     let request = Request { length, seed, controllers, settings, policies, ..Request::default() };

@@ -127,9 +127,9 @@ impl Policy {
         memory: &Memory,
     ) -> PyResult<()> {
         let reading = self.0.reading(hosts, features, history).map_err(errors::value)?;
-        let (seen, told) = ([hosts * features * history], [hosts]);
+        let (seen, rates_shape) = ([hosts * features * history], [hosts]);
         let observation = Wanted { name: "observation", shape: &seen }.read::<f32>(observation)?;
-        let mut rates = Wanted { name: "rates", shape: &told }.write::<f32>(into)?;
+        let mut rates = Wanted { name: "rates", shape: &rates_shape }.write::<f32>(into)?;
         let (observation, rates) =
             (observation.as_slice().map_err(errors::value)?, rates.as_slice_mut().map_err(errors::value)?);
         let mut scratch = memory.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -80,7 +80,7 @@ pub fn controllers() -> String {
 }
 
 /// What is a result: JSON, and tables by their names.
-pub type Told = (String, Vec<(&'static str, Table)>);
+pub type RunResult = (String, Vec<(&'static str, Table)>);
 
 /// Runs a scenario; what `anabranch run --json` prints, and its series.
 #[pyfunction]
@@ -91,7 +91,7 @@ pub fn run(
     overrides: Option<&Bound<'_, PyDict>>,
     seed: Option<u64>,
     out: Option<PathBuf>,
-) -> PyResult<Told> {
+) -> PyResult<RunResult> {
     let (text, name) = self::scenario(scenario)?;
     let mut overrides = self::overrides(overrides)?;
     overrides.extend(seed.map(|seed| Override::new(format!("seed={seed}"), "run.seed", seed.to_string())));
@@ -124,7 +124,7 @@ where
     Ok((finished.to_json(), finished.series()))
 }
 
-fn measured(scenario: AnyScenario, name: &str, out: Option<&Path>, progress: &Progress) -> PyResult<Told> {
+fn measured(scenario: AnyScenario, name: &str, out: Option<&Path>, progress: &Progress) -> PyResult<RunResult> {
     let started = Instant::now();
     let (object, series) = match scenario {
         AnyScenario::Overlay(scenario) => {

@@ -129,10 +129,10 @@ impl<S: Steps> Stepping<S> {
     ) -> PyResult<()> {
         let Room { observations, rewards, terms, terminated, truncated, last } = room;
         let (rows, each) = (self.observations(), [self.count]);
-        let (told, of_terms) = ([self.count, self.numbers], [self.count, self.terms]);
-        let actions = Wanted { name: "actions", shape: &told }.read::<f32>(actions)?;
+        let (action_shape, of_terms) = ([self.count, self.numbers], [self.count, self.terms]);
+        let actions = Wanted { name: "actions", shape: &action_shape }.read::<f32>(actions)?;
         let actions = actions.as_slice().map_err(errors::value)?;
-        finite("actions", actions, &told, most)?;
+        finite("actions", actions, &action_shape, most)?;
         let wanted = |name, shape| Wanted { name, shape };
         let mut observations = wanted("observations", &rows).write::<f32>(observations)?;
         let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;

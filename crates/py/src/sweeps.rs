@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::apart::{apart, interruptible};
 use crate::errors;
-use crate::runs::{Told, as_json, overrides, scenario};
+use crate::runs::{RunResult, as_json, overrides, scenario};
 use crate::tables::Table;
 
 fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
@@ -59,7 +59,13 @@ fn refused(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// Writes the tables of a sweep that is whole, and says what the command says.
-fn told(sweep: &Sweep, out: &std::path::Path, outcomes: &[Outcome], skipped: usize, wall_s: f64) -> PyResult<Told> {
+fn summary(
+    sweep: &Sweep,
+    out: &std::path::Path,
+    outcomes: &[Outcome],
+    skipped: usize,
+    wall_s: f64,
+) -> PyResult<RunResult> {
     let (mut object, mut tables) = (Map::new(), Vec::new());
     if outcomes.len() == sweep.points.len() {
         sweep.write(out, outcomes).map_err(refused)?;
@@ -90,7 +96,7 @@ pub fn sweep(
     overrides: Option<&Bound<'_, PyDict>>,
     threads: Option<usize>,
     again: bool,
-) -> PyResult<Told> {
+) -> PyResult<RunResult> {
     if threads == Some(0) {
         return Err(PyValueError::new_err("threads is 0, must be 1 or more"));
     }
@@ -101,7 +107,7 @@ pub fn sweep(
         let swept = sweep.run(&out, Options { threads, again }, progress).map_err(errors::run)?;
         let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
         // Who is interrupted gets the signal's exception instead.
-        told(&sweep, &out, &outcomes.unwrap_or_default(), swept.skipped, started.elapsed().as_secs_f64())
+        summary(&sweep, &out, &outcomes.unwrap_or_default(), swept.skipped, started.elapsed().as_secs_f64())
     })?
 }
 
@@ -177,11 +183,11 @@ impl Driver {
     }
 
     /// Writes the tables once all points are there, and says what the command says.
-    fn tell(&self, py: Python<'_>) -> PyResult<Told> {
+    fn tell(&self, py: Python<'_>) -> PyResult<RunResult> {
         let wall_s = self.started.elapsed().as_secs_f64();
         self.with(py, |standing| {
             let outcomes = standing.outcomes().unwrap_or_default();
-            told(standing.sweep(), &self.out, &outcomes, standing.skipped(), wall_s)
+            summary(standing.sweep(), &self.out, &outcomes, standing.skipped(), wall_s)
         })?
     }
 }

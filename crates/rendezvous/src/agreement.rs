@@ -11,13 +11,13 @@ use crate::limits::MESSAGE_BYTES;
 /// The version of these messages.
 const VERSION: u32 = 1;
 
-/// Names that are told, at most; the others are counted.
+/// Names that are shown, at most; the others are counted.
 pub const MOST_NAMES: usize = 20;
 
-/// The longest name that is told, in bytes.
+/// The longest name that is shown, in bytes.
 pub const LONGEST_NAME: usize = 200;
 
-/// Relays that are told, at most.
+/// Relays that are named, at most.
 pub const MOST_RELAYS: usize = 64;
 
 /// Bytes that sealing adds, and the digits of `more_names`.
@@ -70,11 +70,11 @@ impl Offer {
         names: &[String],
         relays: &[SocketAddr],
     ) -> Offer {
-        let told: Vec<String> = names.iter().take(MOST_NAMES).map(|name| cut(name)).collect();
+        let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| cut(name)).collect();
         let relays = relays.iter().take(MOST_RELAYS).copied().collect();
         let mut offer =
-            Offer { version: VERSION, key, packing, files, bytes, travelling, names: told, more_names: 0, relays };
-        // What needs more room than text usually does is told in part.
+            Offer { version: VERSION, key, packing, files, bytes, travelling, names: shown, more_names: 0, relays };
+        // What needs more room than text usually does is shown in part.
         while offer.encode().len() + AROUND > MESSAGE_BYTES && offer.names.pop().is_some() {}
         offer.more_names = (names.len() - offer.names.len()) as u64;
         offer

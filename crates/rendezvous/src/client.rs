@@ -227,13 +227,13 @@ impl Mailbox {
 
     /// Leaves, once what was said has arrived.
     pub async fn leave(mut self) {
-        let told = async {
+        let finished = async {
             if self.to.finish().is_ok() {
                 let _ = self.to.stopped().await;
             }
         };
         // Who does not hear it finds out by itself.
-        let _ = tokio::time::timeout(LEAVE, told).await;
+        let _ = tokio::time::timeout(LEAVE, finished).await;
         self.connection.close(VarInt::from_u32(0), b"");
         let _ = tokio::time::timeout(LEAVE, self.endpoint.wait_idle()).await;
     }

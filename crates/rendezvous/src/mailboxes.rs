@@ -17,7 +17,7 @@ use crate::limits::Limits;
 /// A connection's name, given by whoever owns the connections.
 pub type Client = u64;
 
-/// What a client is to be told: a frame, or, after the last, that its connection is over.
+/// What a client is to be sent: a frame, or, after the last, that its connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     /// To whom.
@@ -99,7 +99,7 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// `client`, seen at `seen`, says `frame`: what is to be told to whom is appended to `letters`. After a
+    /// `client`, seen at `seen`, says `frame`: what is to be sent to whom is appended to `letters`. After a
     /// refusal the client is to leave.
     pub fn on_frame(&mut self, now: Time, client: Client, seen: SocketAddr, frame: Frame, letters: &mut Vec<Letter>) {
         if let Err(reason) = self.act(now, client, seen, frame, letters) {
@@ -207,7 +207,7 @@ impl Mailboxes {
         }
     }
 
-    /// `client` has gone: whoever is across is told.
+    /// `client` has gone: whoever is across is notified.
     pub fn leave(&mut self, client: Client, letters: &mut Vec<Letter>) {
         let Some(Member { place: Some((number, side)), .. }) = self.members.remove(&client) else { return };
         let Some(mailbox) = self.boxes.get_mut(&number) else { return };
@@ -248,7 +248,7 @@ mod tests {
         Mailboxes::new(limits, Rng::stream(1, "mailboxes"))
     }
 
-    /// What the client, at the host of its number, is told.
+    /// What the client, at the host of its number, is sent.
     fn say(post: &mut Mailboxes, now: Time, client: Client, frame: Frame) -> Vec<Letter> {
         let mut letters = Vec::new();
         if !post.members.contains_key(&client) {
@@ -275,8 +275,8 @@ mod tests {
             let Frame::Placed { number, .. } = opened[0].frame else { panic!("{opened:?}") };
             assert!((1..10).contains(&number), "short to say");
             assert!(say(&mut post, now, 1, Frame::Put(b"a".to_vec())).is_empty());
-            let told = say(&mut post, now, 2, Frame::Claim(second, number));
-            assert_eq!(told, [placed(2, number), letter(2, Frame::Got(b"a".to_vec()))]);
+            let letters = say(&mut post, now, 2, Frame::Claim(second, number));
+            assert_eq!(letters, [placed(2, number), letter(2, Frame::Got(b"a".to_vec()))]);
             assert_eq!(say(&mut post, now, 2, Frame::Put(b"b".to_vec())), [letter(1, Frame::Got(b"b".to_vec()))]);
             let mut letters = Vec::new();
             post.leave(2, &mut letters);
@@ -294,8 +294,8 @@ mod tests {
         say(&mut post, now, 2, Frame::Claim(Side::Receiver, 7));
         post.leave(2, &mut Vec::new());
         for late in [Side::Receiver, Side::Sender] {
-            let told = say(&mut post, now, 3, Frame::Claim(late, 7));
-            assert_eq!(told, [letter(3, Frame::Refused(Refusal::Taken))], "a second guess");
+            let letters = say(&mut post, now, 3, Frame::Claim(late, 7));
+            assert_eq!(letters, [letter(3, Frame::Refused(Refusal::Taken))], "a second guess");
             assert_eq!(post.members(), 1, "it is sent away");
         }
     }
@@ -353,14 +353,14 @@ mod tests {
         say(&mut post, Time::ZERO, 1, Frame::Claim(Side::Sender, 7));
         say(&mut post, Time::ZERO, 1, Frame::Put(vec![1]));
         assert!(say(&mut post, Time::ZERO, 1, Frame::Put(vec![1])).is_empty());
-        let told = say(&mut post, Time::ZERO, 1, Frame::Put(vec![1]));
-        assert_eq!(told, [letter(1, Frame::Refused(Refusal::Unruly))]);
+        let letters = say(&mut post, Time::ZERO, 1, Frame::Put(vec![1]));
+        assert_eq!(letters, [letter(1, Frame::Refused(Refusal::Unruly))]);
         for nonsense in [Frame::Gone, Frame::Put(vec![1]), Frame::Got(vec![])] {
             assert_eq!(say(&mut post, Time::ZERO, 2, nonsense), [letter(2, Frame::Refused(Refusal::Unruly))]);
         }
         say(&mut post, Time::ZERO, 3, Frame::Open(Side::Sender));
-        let told = say(&mut post, Time::ZERO, 3, Frame::Claim(Side::Sender, 9));
-        assert_eq!(told, [letter(3, Frame::Refused(Refusal::Unruly))], "one mailbox for each");
+        let letters = say(&mut post, Time::ZERO, 3, Frame::Claim(Side::Sender, 9));
+        assert_eq!(letters, [letter(3, Frame::Refused(Refusal::Unruly))], "one mailbox for each");
     }
 
     #[test]
@@ -370,8 +370,8 @@ mod tests {
         say(&mut post, Time::ZERO, 1, Frame::Claim(Side::Sender, 7));
         say(&mut post, Time::ZERO, 1, Frame::Put(vec![1; 10]));
         assert_eq!(post.waiting_bytes(), 10);
-        let told = say(&mut post, Time::ZERO, 1, Frame::Put(vec![1]));
-        assert_eq!(told, [letter(1, Frame::Refused(Refusal::TooMuch))]);
+        let letters = say(&mut post, Time::ZERO, 1, Frame::Put(vec![1]));
+        assert_eq!(letters, [letter(1, Frame::Refused(Refusal::TooMuch))]);
         assert_eq!(post.len(), 0, "nothing stays of who was sent away alone");
     }
 

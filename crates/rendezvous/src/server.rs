@@ -225,7 +225,7 @@ fn begin(shared: &Arc<Shared>, incoming: Incoming) {
         let Ok(connecting) = incoming.accept() else { return };
         if let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await {
             attend(&shared, &connection).await;
-            // What it was told last may still be on its way.
+            // What it was sent last may still be on its way.
             let _ = tokio::time::timeout(Duration::from_secs(2), connection.closed()).await;
             connection.close(VarInt::from_u32(0), b"");
         }

@@ -1,5 +1,5 @@
 //! A relay's own socket as QUIC's: the relay's loop reads it and hands over what is QUIC's, which is
-//! told from the overlay's datagrams by its first bytes (as RFC 9443 does for other protocols). So a
+//! distinguished from the overlay's datagrams by its first bytes (as RFC 9443 does for other protocols). So a
 //! rendezvous needs no port of its own, and it sees the very address from which a socket reaches the
 //! relay, through whatever NAT.
 

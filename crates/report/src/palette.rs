@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_colours_can_be_told_apart_with_every_kind_of_colour_vision() {
+    fn eight_colours_can_be_distinguished_with_every_kind_of_colour_vision() {
         for theme in [LIGHT, DARK] {
             for vision in VISIONS {
                 let seen = theme.series.map(|color| {

@@ -387,7 +387,7 @@ fn a_report_and_a_chart_are_written_as_they_are() {
 }
 
 #[test]
-fn more_series_than_can_be_told_apart_become_charts_with_the_same_axes() {
+fn more_series_than_can_be_distinguished_become_charts_with_the_same_axes() {
     let chart = |count: usize| {
         let axis = |label: &str| Axis::new(label, "");
         (0..count).fold(XyChart::new(axis("x"), axis("y").from_zero()), |chart, i| {

@@ -27,7 +27,7 @@ const LEAST_REPORT: Duration = Duration::from_millis(1);
 /// No less often: those below a policy, and hosts whose flows begin, are then as prompt.
 const MOST_REPORT: Duration = Duration::from_millis(10);
 
-/// What a policy has told.
+/// What a policy has directed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// When.
@@ -47,7 +47,7 @@ pub struct ByPolicy {
 struct State {
     acting: Acting,
     known: Known,
-    /// What it has told and nobody has taken yet.
+    /// What it has directed and nobody has taken yet.
     decisions: Vec<Decision>,
 }
 
@@ -135,7 +135,7 @@ impl ByPolicy {
         self.at(now).known.flows[flow].bounds.take()
     }
 
-    /// What was told since this was asked.
+    /// What was directed since this was asked.
     pub fn take_decisions(&self) -> Vec<Decision> {
         std::mem::take(&mut self.at(Time::ZERO).decisions)
     }
@@ -229,12 +229,12 @@ mod tests {
 
     /// The policy of cross traffic sees throughput, queue, drops, flows, and the cross traffic's share, age and course.
     #[test]
-    fn of_the_same_reports_it_tells_what_the_simulated_coordinator_tells() {
+    fn of_the_same_reports_it_directs_what_the_simulated_coordinator_directs() {
         let scenario = Arc::new(scenario());
         let (policy, counted, cross_bytes) = policy(&scenario);
         let mut world = FlowWorld::new(Arc::clone(&scenario), ()).unwrap();
         let mut acting = Acting::new(&scenario).unwrap();
-        let (mut decided, mut told) = (0, Vec::new());
+        let (mut decided, mut directed) = (0, Vec::new());
         while acting.due() < Time::MAX {
             let now = acting.due();
             world.step(now);
@@ -247,11 +247,11 @@ mod tests {
             policy.observe(now);
             let rates = acting.act(&mut world).unwrap().to_vec();
             assert_eq!(policy.take_decisions(), [Decision { at: now, rates: rates.clone() }]);
-            told.push(rates);
+            directed.push(rates);
             decided += 1;
         }
         assert_eq!(decided, 60, "each 100 ms of 6 s");
-        assert!(told.iter().any(|rates| *rates != told[0]), "what is told depends on what is seen");
+        assert!(directed.iter().any(|rates| *rates != directed[0]), "what is directed depends on what is seen");
         assert!(cross_bytes.load(Ordering::Relaxed) > 0 && counted.link().transmitted > 0);
         assert_eq!(policy.into_note(), None);
     }

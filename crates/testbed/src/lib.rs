@@ -132,9 +132,9 @@ fn run_with(
         None => Steered::new(scenario, &plan),
     };
     let run = Run { scenario, plan: &plan, clock, stop: &stop, steered };
-    let tell = |run: &Run<'_>| {
+    let report_decisions = |run: &Run<'_>| {
         let decisions = run.steered.as_ref().map(Steered::take_decisions);
-        decisions.iter().flatten().for_each(|told| monitor.on_decision(told.at, &told.rates));
+        decisions.iter().flatten().for_each(|decision| monitor.on_decision(decision.at, &decision.rates));
     };
     let mut seen = std::thread::scope(|scope| {
         let run = &run;
@@ -162,7 +162,7 @@ fn run_with(
                 second += Duration::SECOND;
                 monitor.on_second();
             }
-            tell(run);
+            report_decisions(run);
             if monitor.is_interrupted() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -177,7 +177,7 @@ fn run_with(
             end,
         })
     })?;
-    tell(&run);
+    report_decisions(&run);
     seen.notes.extend(run.steered.and_then(Steered::into_note));
     let emulator = emulator.stop()?;
     seen.watched = plan.watched.take();

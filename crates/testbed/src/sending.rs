@@ -266,8 +266,8 @@ impl<'a, S: SenderStack> Driver<'a, S> {
         self.connections += 1;
         if self.stack.open(flow, connection, &this.application)? {
             let now = self.run.clock.now();
-            // Before anything leaves: the kernel's handshake has told of the round trip.
-            self.tell(flow, now);
+            // Before anything leaves: the kernel's handshake has measured the round trip.
+            self.report_activity(flow, now);
             self.steer(flow, now);
             self.begin(flow, now);
         }
@@ -288,17 +288,17 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     fn note(&mut self, flow: usize, at: Time) {
         let this = &mut self.flows[flow];
         this.sent.notes.push((at, lock(&this.application).is_on()));
-        self.tell(flow, at);
+        self.report_activity(flow, at);
     }
 
-    /// Tells the coordinator what a flow has counted.
+    /// Reports to the coordinator what a flow has counted.
     fn report(&self, flow: usize, now: Time) {
         let Some(steered) = &self.run.steered else { return };
         steered.report(now, self.flows[flow].sent.flow, || (self.stack.counted(flow), self.stack.round_trip(flow)));
     }
 
-    /// Tells the coordinator whether a flow is on, which it may just have become, or that it has a connection.
-    fn tell(&self, flow: usize, now: Time) {
+    /// Reports to the coordinator whether a flow is on, which it may just have become, or that it has a connection.
+    fn report_activity(&self, flow: usize, now: Time) {
         self.report(flow, now);
         let this = &self.flows[flow];
         if let Some(steered) = &self.run.steered {
@@ -318,7 +318,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     fn on_event(&mut self, Event { flow, at, happened }: Event) {
         if happened == Happened::Established {
             // Before any data leaves.
-            self.tell(flow, at);
+            self.report_activity(flow, at);
             self.steer(flow, at);
             self.begin(flow, at);
             return;

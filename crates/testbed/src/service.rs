@@ -69,7 +69,7 @@ pub struct ServiceConfig {
 /// What a coordinator did in a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coordination {
-    /// What it believed and had told, from time to time.
+    /// What it believed and had directed, from time to time.
     pub believed: Vec<Believed>,
     /// Its decisions, each of which holds until the next.
     pub decided: Vec<Decided>,
@@ -88,7 +88,7 @@ pub struct Decided {
     pub rule_because: Option<String>,
 }
 
-/// What the coordinator believed and had told at an instant of the run.
+/// What the coordinator believed and had directed at an instant of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Believed {
     /// When.
@@ -170,7 +170,7 @@ fn capacity(scenario: &FlowScenario, link: usize) -> Option<Rate> {
     link.rate.as_ref().map(|rate| Varying::new(rate, rate_stream(scenario.seed, &link.name)).at(Time::ZERO))
 }
 
-/// What the coordinator is told before the first report: agents of these keys, of whom the last is the monitor.
+/// The configuration of the coordinator: agents of these keys, of whom the last is the monitor.
 fn settled(scenario: &FlowScenario, config: &ServiceConfig, keys: &[PeerKey]) -> CoordinatorConfig {
     let (monitor, hosts) = keys.split_last().expect("there is a monitor");
     let capacity = capacity(scenario, config.link).unwrap_or(Rate::from_bits_per_sec(u64::MAX));
@@ -209,16 +209,16 @@ impl<'a> Service<'a> {
         let config = settled(scenario, config, &keys.iter().map(PeerIdentity::public).collect::<Vec<_>>());
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
-        let (tell, started) = mpsc::channel();
+        let (report, started) = mpsc::channel();
         let thread = std::thread::Builder::new().name("coordinator".into()).spawn(move || {
             let listen = (Ipv4Addr::LOCALHOST, 0).into();
             match CoordinationNode::coordinate(config, &PeerIdentity::generate(), listen) {
                 Ok(node) => {
-                    let _ = tell.send(Ok(node.link().clone()));
+                    let _ = report.send(Ok(node.link().clone()));
                     // Should the system fail it, leases end and flows are on their own, which the run shows.
                     let _ = its.coordinate(node, look);
                 }
-                Err(error) => _ = tell.send(Err(error)),
+                Err(error) => _ = report.send(Err(error)),
             }
         })?;
         let address = started.recv().map_err(std::io::Error::other)??;

@@ -41,7 +41,7 @@ impl<'a> Steered<'a> {
         }
     }
 
-    /// What a policy has told since this was asked.
+    /// What a policy has directed since this was asked.
     pub fn take_decisions(&self) -> Vec<Decision> {
         match self {
             Steered::Policy(policy) => policy.take_decisions(),
@@ -101,7 +101,7 @@ impl<'a> Steered<'a> {
     }
 
     /// The bounds of `flow` at `now`, under a least round trip of `min_rtt`; none for one that nobody bounds, and where what
-    /// was told before still holds.
+    /// was directed before still holds.
     pub fn bounds(&self, now: Time, flow: usize, min_rtt: Option<Duration>) -> Option<Bounds> {
         match self {
             Steered::Rule(rule) => rule.bounds(now, flow, min_rtt),

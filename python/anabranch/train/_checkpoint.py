@@ -30,13 +30,13 @@ def write(path: Path, data: bytes) -> None:
 
 
 class Checkpoint:
-    """Where a training stands: its numbers, and what it was told to do."""
+    """Where a training stands: its numbers, and its parameters."""
 
     def __init__(self, folder: Path, settings: Any, seed: int) -> None:
         self.settings = settings
         self.path = folder / "checkpoint.npz"
         self.curve = folder / "curve.csv"
-        self.told = json.loads(json.dumps({"version": 4, "seed": seed, **asdict(settings)}))
+        self.parameters = json.loads(json.dumps({"version": 4, "seed": seed, **asdict(settings)}))
 
     def go_on(self, learner: Any, iterate: Callable[[int], Row]) -> Iterator[Row]:
         """The iterations that are left, each of which gives a row of the curve; after some of them it is saved."""
@@ -50,7 +50,7 @@ class Checkpoint:
     def save(self, learner: Any, iteration: int, rows: list[Row]) -> None:
         """Of a learner whose ``numbers`` are all that changes in it, as a tree of arrays."""
         numbers = jax.tree.leaves(jax.device_get(learner.numbers))
-        about = json.dumps({"told": self.told, "iteration": iteration, "rows": rows})
+        about = json.dumps({"told": self.parameters, "iteration": iteration, "rows": rows})
         file = io.BytesIO()
         np.savez(file, about=np.array(about), **{f"n{place}": number for place, number in enumerate(numbers)})
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,10 +62,10 @@ class Checkpoint:
         write(self.curve, text.getvalue().encode())
 
     def check(self) -> None:
-        """Whether a training that is there was told the same.
+        """Whether a training that is there has the same parameters.
 
         Raises:
-            ValueError: It was not; it is said what differs.
+            ValueError: It has not; it is said what differs.
         """
         if self.path.exists():
             with np.load(self.path, allow_pickle=False) as file:
@@ -73,11 +73,11 @@ class Checkpoint:
 
     def _checked(self, file: Any) -> dict[str, Any]:
         about = json.loads(str(file["about"]))
-        for name, told in self.told.items():
-            if about["told"].get(name) != told:
+        for name, value in self.parameters.items():
+            if about["told"].get(name) != value:
                 before = about["told"].get(name)
                 raise ValueError(
-                    f"{self.path}: {name} was {before} in the training that is there, and is {told} now: "
+                    f"{self.path}: {name} was {before} in the training that is there, and is {value} now: "
                     "go on with the same, or give another --out"
                 )
         return about

@@ -21,7 +21,7 @@ def write_page(out: Path, by: str, about: Mapping[str, str], reached: Mapping[st
          [(seed, [(float(row["steps"]), float(row[column])) for row in rows]) for seed, rows in curves.items()])
         for column in columns
     ]  # fmt: skip
-    told = [*about.items(), *((f"{reached_is}: {who}", f"{value:.4f}") for who, value in reached.items())]
+    facts = [*about.items(), *((f"{reached_is}: {who}", f"{value:.4f}") for who, value in reached.items())]
     rows = [[float(row[name]) for name in row] for rows in curves.values() for row in rows]
     table = ("All rows of the curves", ["steps", *columns], rows)
-    _native.write_page(str(out / "curves.html"), f"Training by {by}", told, ("steps", ""), charts, table)
+    _native.write_page(str(out / "curves.html"), f"Training by {by}", facts, ("steps", ""), charts, table)

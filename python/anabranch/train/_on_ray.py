@@ -39,7 +39,7 @@ def put(folder: Path, files: Files) -> None:
         write(folder / name, data)
 
 
-def trained(by: str, told: dict[str, Any], seed: int, files: Files, version: str) -> Iterator[tuple[Row, Files]]:
+def trained(by: str, options: dict[str, Any], seed: int, files: Files, version: str) -> Iterator[tuple[Row, Files]]:
     """In a worker: a training, and what each checkpoint changed; in the end what was reached.
 
     Raises:
@@ -50,7 +50,7 @@ def trained(by: str, told: dict[str, Any], seed: int, files: Files, version: str
             f"a worker has anabranch {_native.measures()}, and the training is one of {version}: install the same everywhere"
         )
     algorithm: Algorithm = importlib.import_module(by)  # type: ignore[assignment]
-    settings = algorithm.Settings(**told)
+    settings = algorithm.Settings(**options)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         put(folder, files)

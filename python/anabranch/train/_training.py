@@ -148,13 +148,13 @@ def add_environment(parser: argparse.ArgumentParser, preset: str | None = None) 
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None, counts: tuple[str, ...] = ()) -> argparse.Namespace:
-    """What was told; what must be 1 or more is."""
-    told = parser.parse_args(arguments)
+    """The arguments; those that must be 1 or more are."""
+    args = parser.parse_args(arguments)
     for name in ("steps", "num_envs", "seeds", *counts):
-        if getattr(told, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(told, name)}, must be 1 or more")
-    if not isinstance(getattr(told, "options", {}), dict):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, must be 1 or more")
+    if not isinstance(getattr(args, "options", {}), dict):
         parser.error("--options must be an object of JSON")
-    if getattr(told, "env", "") is None:
-        told.env, told.options = "anabranch/Flow-v0", {"preset": told.preset, **told.options}
-    return told
+    if getattr(args, "env", "") is None:
+        args.env, args.options = "anabranch/Flow-v0", {"preset": args.preset, **args.options}
+    return args

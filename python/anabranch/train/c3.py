@@ -17,7 +17,7 @@ from anabranch.train import ppo
 from anabranch.train._training import add_ray, train_all
 from anabranch.train.ppo import Settings
 
-# An episode of the three scenarios has a hundred steps: an update after each ten episodes, and a look at what is told
+# An episode of the three scenarios has a hundred steps: an update after each ten episodes, and a look at what is directed
 # after 10, 50 and 100, as the paper draws it.
 SCENARIO = dict(steps=500_000, num_envs=10, rollout=100, keep=(1_000, 5_000, 10_000))
 # Where another flow begins, its own features tell the first one only by the queue: each rollout is gone through ten times, as
@@ -25,8 +25,8 @@ SCENARIO = dict(steps=500_000, num_envs=10, rollout=100, keep=(1_000, 5_000, 10_
 # has yielded after three.
 STAGGERED = dict(SCENARIO, epochs=10, gamma=0.8)
 CROSS = "anabranch/C3-Cross-v0"
-# What was told in the last 12 steps, of which reports that are ten steps late do not tell yet, beside the reports themselves.
-TOLD = {
+# What was directed in the last 12 steps, which reports ten steps late do not show yet, beside the reports themselves.
+PROMPT_RATES = {
     "features": [
         "throughput", "queue", "dropped", "active", "flows", "previous_rate", "cross_share", "cross_age", "cross_on",
         "cross_off", "told",
@@ -49,7 +49,7 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     "c3-subdomains": {"": (Settings("anabranch/C3-Subdomains-v0", steps=32_768, rollout=32), 3)},
     "c3-delayed": {
         "": (Settings("anabranch/C3-Delayed-v0", steps=262_144), 3),
-        "told": (Settings("anabranch/C3-Delayed-v0", TOLD, steps=524_288), 3),
+        "told": (Settings("anabranch/C3-Delayed-v0", PROMPT_RATES, steps=524_288), 3),
     },
 }
 
@@ -60,15 +60,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--variant", help="only this one of several")
     parser.add_argument("--out", type=Path, required=True, help="a folder; trainings that are there go on")
     add_ray(parser)
-    told = parser.parse_args(arguments)
-    variants = TRAININGS[told.id]
-    if told.variant is not None and told.variant not in variants:
+    args = parser.parse_args(arguments)
+    variants = TRAININGS[args.id]
+    if args.variant is not None and args.variant not in variants:
         known = ", ".join(filter(None, variants)) or "none"
-        parser.error(f'{told.id} has no variant "{told.variant}"; it has: {known}')
+        parser.error(f'{args.id} has no variant "{args.variant}"; it has: {known}')
     for name, (settings, seeds) in variants.items():
-        if told.variant in (None, name):
-            print(f"{told.id} {name}".rstrip(), flush=True)
-            train_all(ppo, settings, seeds, told.out / told.id / name, told.ray)
+        if args.variant in (None, name):
+            print(f"{args.id} {name}".rstrip(), flush=True)
+            train_all(ppo, settings, seeds, args.out / args.id / name, args.ray)
 
 
 if __name__ == "__main__":

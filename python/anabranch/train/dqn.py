@@ -218,8 +218,8 @@ def about(settings: Settings) -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> None:
     command = parser(sys.modules[__name__], steps=Settings.steps, num_envs=Settings.num_envs)
     command.add_argument("--preset", default="learningcc", help="of anabranch/Flow-v0: learningcc or xavier")
-    told = parsed(command, arguments)
-    train_all(sys.modules[__name__], Settings(told.preset, told.steps, told.num_envs), told.seeds, told.out, told.ray)
+    args = parsed(command, arguments)
+    train_all(sys.modules[__name__], Settings(args.preset, args.steps, args.num_envs), args.seeds, args.out, args.ray)
 
 
 if __name__ == "__main__":

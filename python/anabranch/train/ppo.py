@@ -294,15 +294,15 @@ def command(algorithm: Any, arguments: list[str] | None) -> None:
     command.add_argument("--rollout", type=int, default=settings.rollout, help="steps of each between two updates")
     command.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
                          help="keep the policy after this many steps, too, as steps-N.safetensors")  # fmt: skip
-    told = parsed(command, arguments, ("rollout",))
-    for steps in told.keep:
-        if not 1 <= steps <= told.steps:
-            command.error(f"--keep is {steps}, must be from 1 to the training's {told.steps} steps")
+    args = parsed(command, arguments, ("rollout",))
+    for steps in args.keep:
+        if not 1 <= steps <= args.steps:
+            command.error(f"--keep is {steps}, must be from 1 to the training's {args.steps} steps")
     try:
-        of_all = settings(told.env, told.options, told.steps, told.num_envs, told.rollout, keep=tuple(told.keep))
+        of_all = settings(args.env, args.options, args.steps, args.num_envs, args.rollout, keep=tuple(args.keep))
     except ValueError as error:
         command.error(str(error))
-    train_all(algorithm, of_all, told.seeds, told.out, told.ray)
+    train_all(algorithm, of_all, args.seeds, args.out, args.ray)
 
 
 def main(arguments: list[str] | None = None) -> None:

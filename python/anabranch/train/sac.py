@@ -287,9 +287,9 @@ def about(settings: Settings) -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> None:
     command = parser(sys.modules[__name__], steps=Settings.steps, num_envs=Settings.num_envs)
     add_environment(command, preset="of anabranch/Flow-v0, in place of --env: aurora")
-    told = parsed(command, arguments)
-    settings = Settings(told.env, told.options, told.steps, told.num_envs)
-    train_all(sys.modules[__name__], settings, told.seeds, told.out, told.ray)
+    args = parsed(command, arguments)
+    settings = Settings(args.env, args.options, args.steps, args.num_envs)
+    train_all(sys.modules[__name__], settings, args.seeds, args.out, args.ray)
 
 
 if __name__ == "__main__":

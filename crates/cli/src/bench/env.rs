@@ -1,5 +1,5 @@
-//! `anabranch bench env`: steps a second of many learning environments, in which hosts are told rates that change with
-//! each step.
+//! `anabranch bench env`: steps a second of many learning environments, in which hosts are directed rates that change
+//! with each step.
 
 use std::num::NonZero;
 use std::sync::Arc;

@@ -209,11 +209,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         on_their_own: Figures::of(&scenario, &on_their_own),
         steered: Figures::of(&scenario, &steered),
         leased_percent: leased_percent(&scenario, &coordination.believed),
-        by_policy: by_policy.as_ref().map(|((run, told), name)| ByPolicy::of(&scenario, name, run, told)),
+        by_policy: by_policy
+            .as_ref()
+            .map(|((run, coordination), name)| ByPolicy::of(&scenario, name, run, coordination)),
         warnings: all.iter().flat_map(|run| run.emulator.warnings()).collect(),
     };
     let mut coordinated = vec![Steered { emulated: &steered, believed: &coordination.believed }];
-    coordinated.extend(by_policy.as_ref().map(|((emulated, told), _)| Steered { emulated, believed: &told.believed }));
+    coordinated.extend(
+        by_policy.as_ref().map(|((emulated, coordination), _)| Steered { emulated, believed: &coordination.believed }),
+    );
     let page = report(&scenario, &runs, &on_their_own, &coordinated);
     write(&args.out, &runs, &page)?;
     if args.json {

@@ -1,4 +1,4 @@
-//! What a coordinator knows and what it has told, for its page, for programs, and in words.
+//! What a coordinator knows and what it has directed, for its page, for programs, and in words.
 
 use std::net::SocketAddr;
 

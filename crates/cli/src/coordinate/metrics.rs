@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_told_by_name_and_what_is_not_is_no_number() {
+    fn what_is_known_is_given_by_name_and_what_is_not_is_no_number() {
         let host = Host {
             name: "alpha".to_owned(),
             link: "uplink".to_owned(),

@@ -28,7 +28,7 @@ use crate::interrupt::Interrupt;
 use crate::printer::Printer;
 use crate::stream::local;
 
-/// How often figures are told.
+/// How often figures are published.
 const PERIOD: Duration = Duration::SECOND;
 
 /// In words less often: each time is a table.
@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", node.link());
     }
     eprintln!("agents come to {}; Ctrl-C ends it", node.local_addr());
-    let (mut next, mut told) = (node.now(), 0u64);
+    let (mut next, mut periods) = (node.now(), 0u64);
     while !interrupt.is_raised() {
         let now = node.now();
         if now >= next {
@@ -130,10 +130,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             overviews.send_replace(overview.clone());
             if args.json {
                 printer = printer.print(&overview)?;
-            } else if told > 0 && told.is_multiple_of(PERIODS_A_TABLE) {
+            } else if periods > 0 && periods.is_multiple_of(PERIODS_A_TABLE) {
                 figures::print(&overview)?;
             }
-            told += 1;
+            periods += 1;
         }
         node.turn(next.min(now + LOOK))?;
         while let Some(event) = node.poll_event() {

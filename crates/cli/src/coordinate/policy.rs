@@ -10,7 +10,7 @@ use anabranch_scenario::policy::Saved;
 
 use crate::failure::Failure;
 
-/// The policy of the file at `path`, if hosts can be told what it says.
+/// The policy of the file at `path`, if hosts can be directed by it.
 pub fn load(path: &Path) -> Result<Arc<Learned>, Failure> {
     let saved = Saved::load(path).map_err(|error| Failure::new(error.to_string()))?;
     let described = path.with_extension("json");

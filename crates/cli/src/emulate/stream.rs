@@ -71,14 +71,14 @@ pub fn say_all(on_packets: &StreamOnPackets) {
 
 /// What of a run on real packets is in no simulation.
 pub fn extra(on_packets: &StreamOnPackets) -> serde_json::Value {
-    let uploads = on_packets.uploads.iter().map(|told| {
+    let uploads = on_packets.uploads.iter().map(|upload| {
         let bits = |rate: anabranch_control::units::Rate| rate.bits_per_sec();
         json!({
-            "viewer": told.node,
-            "line_bits_per_s": bits(told.line),
-            "first_after_s": told.first.map(|(after, _)| after.as_secs_f64()),
-            "first_bits_per_s": told.first.map(|(_, rate)| bits(rate)),
-            "last_bits_per_s": told.last.map(bits),
+            "viewer": upload.node,
+            "line_bits_per_s": bits(upload.line),
+            "first_after_s": upload.first.map(|(after, _)| after.as_secs_f64()),
+            "first_bits_per_s": upload.first.map(|(_, rate)| bits(rate)),
+            "last_bits_per_s": upload.last.map(bits),
         })
     });
     json!({

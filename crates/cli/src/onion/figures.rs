@@ -214,7 +214,7 @@ fn relays(user: &EdgeUser, hops: usize) -> Vec<Relay> {
             }
         })
         .collect();
-    // Guards are told, however many others there are.
+    // Guards are listed, however many others there are.
     let rank = |relay: &Relay| if relay.is_guard { f64::INFINITY } else { relay.given.unwrap_or(0.0) };
     relays.sort_by(|one, other| rank(other).total_cmp(&rank(one)).then_with(|| one.name.cmp(&other.name)));
     relays.truncate(MOST_RELAYS);
@@ -268,9 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_told_by_median_and_tail_and_none_is_no_figure() {
+    fn round_trips_are_given_by_median_and_tail_and_none_is_no_figure() {
         assert_eq!(round_trip(std::iter::empty()), None);
-        let told = round_trip((1..=101).map(Duration::from_millis)).unwrap();
-        assert_eq!((told.median_s, told.p95_s, told.packets), (0.051, 0.096, 101));
+        let figures = round_trip((1..=101).map(Duration::from_millis)).unwrap();
+        assert_eq!((figures.median_s, figures.p95_s, figures.packets), (0.051, 0.096, 101));
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_relay_are_told_by_name_and_drops_by_their_reason() {
+    fn figures_of_a_relay_are_given_by_name_and_drops_by_their_reason() {
         let mut figures = RelayFigures { clients: 3, ..RelayFigures::default() };
         figures.keys.dropped[DropReason::Replayed as usize] = 7;
         figures.keys.forwarded = 12;

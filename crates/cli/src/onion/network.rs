@@ -1,4 +1,4 @@
-//! What all verbs of the onion overlay are told: of which network they are, and where they keep what they know.
+//! What all verbs of the onion overlay are given: of which network they are, and where they keep what they know.
 
 use std::fs;
 use std::path::{Path, PathBuf};

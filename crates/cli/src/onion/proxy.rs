@@ -33,7 +33,7 @@ const GUARDS: &str = "guards.json";
 /// The longest mean delay at a relay: a packet's header can ask for eight times that, which one in 3000 would exceed.
 const LONGEST_DELAY_MS: u64 = 1000;
 
-/// How often figures are told.
+/// How often figures are published.
 const PERIOD: Duration = Duration::SECOND;
 
 /// What names of metrics begin with.

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_told_for_which_share_of_the_relays_its_figures_hold() {
+    fn a_proxy_shows_for_which_share_of_the_relays_its_figures_hold() {
         let seen = seen(&parse(TEXT).unwrap().1);
         let ten = seen.iter().find(|seen| seen.share == 0.1).unwrap();
         assert_eq!(ten.relays, 20);

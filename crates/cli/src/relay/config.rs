@@ -1,4 +1,4 @@
-//! What a relay is told, by a file and by options; options win.
+//! How a relay is configured, by a file and by options; options win.
 //!
 //! ```toml
 //! listen = "0.0.0.0:4000"

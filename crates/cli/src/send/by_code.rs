@@ -78,7 +78,7 @@ fn meet(
             Err(error) => return Err(error),
         };
         let code = args.code.clone().unwrap_or_else(|| Code::draw(mailbox.number()));
-        tell(args.json, &code, named, rendezvous);
+        print_code(args.json, &code, named, rendezvous);
         let answer = mailbox.offer(&code, offer).await;
         mailbox.leave().await;
         answer
@@ -87,7 +87,7 @@ fn meet(
 }
 
 /// What the other person is to type.
-fn tell(json: bool, code: &Code, named: &Named, rendezvous: SocketAddr) {
+fn print_code(json: bool, code: &Code, named: &Named, rendezvous: SocketAddr) {
     let relays = if named.by_option { format!(" --relays {rendezvous}") } else { String::new() };
     network::say(json, &format!("code: {code}"));
     network::say(json, &format!("on the other machine: anabranch receive {code}{relays}"));

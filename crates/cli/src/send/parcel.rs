@@ -79,7 +79,7 @@ impl Parcel {
         })
     }
 
-    /// All of it comes before anything is sent: its length and hash are told first.
+    /// All of it comes before anything is sent: its length and hash are announced first.
     fn of_input(name: Option<&str>, interrupt: &Interrupt) -> Result<Parcel, Failure> {
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::Interrupted => Failure::interrupted("standard input was not sent"),

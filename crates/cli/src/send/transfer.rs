@@ -28,7 +28,7 @@ use crate::progress::BYTES;
 /// So long a sender tries to take leave: the next burst is at most a second away.
 const LEAVE: Duration = Duration::from_millis(1_500);
 
-/// The sender of a transfer, checked before anybody is told of it.
+/// The sender of a transfer, checked before anybody hears of it.
 pub struct Plan<'a> {
     args: &'a Args,
     relays: Vec<SocketAddr>,

@@ -54,15 +54,20 @@ impl Events {
         self.0.push_back(event);
     }
 
-    /// The newest, together with what the server told `age` ago of others, in the order of time.
-    pub fn with_told(&self, uptime_s: f64, age: anabranch_control::time::Duration, told: &[Happening]) -> Vec<Event> {
-        let told = told.iter().filter_map(|happening| {
+    /// The newest, together with what the server reported `age` ago of others, in the order of time.
+    pub fn with_happenings(
+        &self,
+        uptime_s: f64,
+        age: anabranch_control::time::Duration,
+        happenings: &[Happening],
+    ) -> Vec<Event> {
+        let others = happenings.iter().filter_map(|happening| {
             let (kind, client, text) = happened(happening.client.0, happening.what);
             let at_s = uptime_s - (age + happening.ago).as_secs_f64();
             // Before this viewer was here it has no time for it.
             (at_s >= 0.0).then(|| Event { at_s, kind, client: client.map(u64::from), text })
         });
-        let mut all: Vec<Event> = self.newest().into_iter().chain(told).collect();
+        let mut all: Vec<Event> = self.newest().into_iter().chain(others).collect();
         all.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
         all.split_off(all.len().saturating_sub(MOST_EVENTS))
     }
@@ -106,13 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_tells_of_others_stands_where_it_happened() {
+    fn what_the_server_reports_of_others_stands_where_it_happened() {
         let millis = anabranch_control::time::Duration::from_millis;
         let mut events = Events::default();
         events.note(Duration::from_secs(5), &NodeEvent::Forged(Some(3)));
-        let told = |ago, client, what| Happening { ago: millis(ago), client: ClientId(client), what };
-        let told = [told(30_000, 1, Happened::Joined), told(6000, 2, Happened::Died), told(0, 3, Happened::Excluded)];
-        let all = events.with_told(10.0, millis(1000), &told);
+        let happening = |ago, client, what| Happening { ago: millis(ago), client: ClientId(client), what };
+        let happenings = [
+            happening(30_000, 1, Happened::Joined),
+            happening(6000, 2, Happened::Died),
+            happening(0, 3, Happened::Excluded),
+        ];
+        let all = events.with_happenings(10.0, millis(1000), &happenings);
         let seen: Vec<_> = all.iter().map(|event| (event.at_s, event.kind)).collect();
         assert_eq!(seen, [(3.0, EventKind::Died), (5.0, EventKind::Excluded), (9.0, EventKind::Excluded)]);
     }

@@ -126,7 +126,7 @@ pub fn span(duration: Duration) -> anabranch_control::time::Duration {
     anabranch_control::time::Duration::from_secs_f64(duration.as_secs_f64())
 }
 
-/// What pages are told and the peer's machines do not know: players here, and the input.
+/// What pages are sent and the peer's machines do not know: players here, and the input.
 pub fn complete(overview: Overview, outlet: &Outlet, input: Option<&Status>) -> Overview {
     let here = Here {
         players: outlet.players(),

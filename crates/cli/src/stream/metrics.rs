@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_are_too_narrow_and_what_they_cost_are_told() {
+    fn paths_that_are_too_narrow_and_what_they_cost_are_reported() {
         let options =
             ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), Rate::from_bits_per_sec(1_000_000));
         let (node, _video, _events) = StreamNode::serve(options).unwrap();

@@ -1,4 +1,4 @@
-//! What a peer's page is told, made from what its machines know.
+//! What a peer's page is sent, made from what its machines know.
 
 use std::time::Duration;
 
@@ -66,10 +66,11 @@ pub fn of(about: &About<'_>, snapshot: &Snapshot, events: &Events) -> Overview {
         input: None,
         here: here(about, snapshot),
         overlay: snapshot.overlay.as_ref().map(|(age, view)| {
-            // The server notes what happens itself; a viewer is told of others, and notes what happens to it.
+            // The server notes what happens itself; a viewer is sent what happens to others, and notes what happens to
+            // it.
             let events = match snapshot.role {
                 snapshot::Role::Server => events.newest(),
-                snapshot::Role::Viewer => events.with_told(seconds(snapshot.uptime), *age, &view.happenings),
+                snapshot::Role::Viewer => events.with_happenings(seconds(snapshot.uptime), *age, &view.happenings),
             };
             overlay(seconds(*age), view, events)
         }),
@@ -80,7 +81,7 @@ pub fn of(about: &About<'_>, snapshot: &Snapshot, events: &Events) -> Overview {
 pub const NO_ROOM: &str = "nobody has room to pass the stream on to another viewer";
 pub const NO_ROOM_ALONE: &str = "the server cannot feed another viewer by itself, as private ones are";
 
-/// A viewer that is let in and gets nothing for so long is told that something is wrong.
+/// A viewer that is let in and gets nothing for so long is warned that something is wrong.
 const NOTHING_COMES: f64 = 10.0;
 
 /// What is wrong with a stream that runs, in words.
@@ -194,7 +195,7 @@ fn overlay(age: f64, view: &OverlayView, events: Vec<Event>) -> Overlay {
     }
 }
 
-/// How many viewers get any slice from the server: of those that are told, among whom they come first.
+/// How many viewers get any slice from the server: of those that are listed, among whom they come first.
 fn fed_by_server(view: &OverlayView) -> u64 {
     let edges = view.trees.iter().flatten().filter(|(_, parent)| parent.is_none());
     edges.map(|(child, _)| child.0).collect::<std::collections::BTreeSet<u32>>().len() as u64

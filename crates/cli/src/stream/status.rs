@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A line.
 #[derive(Debug, Serialize)]
 pub struct StatusLine<'a> {
-    /// What a page is told.
+    /// What a page is sent.
     #[serde(flatten)]
     pub overview: &'a Overview,
     /// From the viewer's beginning until the first packet went to players, once it has.
@@ -47,7 +47,7 @@ pub struct LineUpload {
     pub by_kind: SentByKind,
 }
 
-/// One of this many packets is told of.
+/// One of this many packets is reported.
 pub const EACH: u64 = 10;
 
 /// Now, in seconds since 1970.

@@ -154,7 +154,7 @@ async fn watch(
                 }
                 missed += taken.iter().map(|event| if let NodeEvent::Gap { packets, .. } = event { *packets } else { 0 }).sum::<u64>();
                 for event in taken.drain(..) {
-                    tell(&event, args.private || args.link.is_private);
+                    print_event(&event, args.private || args.link.is_private);
                     noted.note(local::uptime(node), &event);
                 }
             }
@@ -207,7 +207,7 @@ fn put(outlet: &Outlet, events: &[NodeEvent], pieces: impl Iterator<Item = std::
 }
 
 /// Says what a person at a terminal wants to know.
-fn tell(event: &NodeEvent, is_private: bool) {
+fn print_event(event: &NodeEvent, is_private: bool) {
     match event {
         NodeEvent::Welcomed(_) => eprintln!("the server lets this viewer in"),
         NodeEvent::Overloaded if is_private => eprintln!("{}; trying again", overview::NO_ROOM_ALONE),

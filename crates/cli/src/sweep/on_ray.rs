@@ -21,7 +21,7 @@ pub fn run(args: &Args, address: Option<&str>) -> Result<(), Failure> {
     hand_over(Command::new(PYTHON).args(["-m", "anabranch.sweep"]).args(arguments(args, address)))
 }
 
-/// What the driver is told. It refuses to measure what this version would measure otherwise.
+/// The arguments of the driver. It refuses to measure what this version would measure otherwise.
 fn arguments(args: &Args, address: Option<&str>) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec![args.scenario.clone().into(), "--out".into(), args.out.clone().into()];
     for key in &args.grid {

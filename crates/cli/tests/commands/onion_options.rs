@@ -34,10 +34,10 @@ fn bench_prints_one_object_with_or_without_k() {
         Place::new(SMALL).say(&arguments).json()
     };
     let (one, all) = (bench(&["--k", "16"]), bench(&[]));
-    for (told, k) in [(&one, 16), (&all, 64)] {
-        assert_eq!(told["k"], k, "{told}");
+    for (figures, k) in [(&one, 16), (&all, 64)] {
+        assert_eq!(figures["k"], k, "{figures}");
         for key in ["hops_per_s_per_core", "setup_us", "packet_us"] {
-            assert!(told[key].as_f64().is_some_and(|figure| figure > 0.0), "{key} in {told}");
+            assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key} in {figures}");
         }
     }
     let dials = all["dials"].as_array().unwrap();

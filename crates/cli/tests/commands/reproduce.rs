@@ -96,7 +96,7 @@ fn policies_of_the_repository_are_played() {
 
 /// A reader of the list learns which experiments can fail by surprise.
 #[test]
-fn the_list_tells_kinds_of_ranges_and_what_quick_runs_said() {
+fn the_list_shows_kinds_of_ranges_and_what_quick_runs_said() {
     let place = Place::new("");
     let said = place.say(&["reproduce", "--list"]);
     assert_eq!(said.code, Some(0), "{said:?}");

@@ -213,7 +213,7 @@ fn a_sweep_compares_controllers() {
 }
 
 #[test]
-fn the_goodput_of_each_receiver_is_told() {
+fn the_goodput_of_each_receiver_is_reported() {
     let star = examples().0.join("star.toml");
     let said = Place::new("").say(&["run", star.to_str().unwrap(), "--set", "run.seconds=6"]);
     assert_eq!(said.code, Some(0), "{said:?}");

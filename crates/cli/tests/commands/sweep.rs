@@ -102,7 +102,7 @@ fn an_interrupted_sweep_goes_on_to_the_same_result() {
 }
 
 /// A folder of programs with a `python3` whose answer to the question of what is missing is `answer`, and that writes
-/// down what it is told otherwise.
+/// down its arguments otherwise.
 #[cfg(unix)]
 fn python_that_says(place: &Place, answer: u8) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
@@ -111,7 +111,7 @@ fn python_that_says(place: &Place, answer: u8) -> std::path::PathBuf {
     std::fs::create_dir(&programs).unwrap();
     let python = programs.join("python3");
     let text = format!(
-        "#!/bin/sh\n[ \"$1\" = -c ] && exit {answer}\nfor argument; do echo \"$argument\"; done > told\nexit 5\n"
+        "#!/bin/sh\n[ \"$1\" = -c ] && exit {answer}\nfor argument; do echo \"$argument\"; done > arguments\nexit 5\n"
     );
     std::fs::write(&python, text).unwrap();
     std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -144,21 +144,21 @@ fn ray_needs_python_with_the_module_and_ray_and_says_which_is_missing() {
 
 #[cfg(unix)]
 #[test]
-fn ray_is_told_what_the_command_was() {
+fn ray_gets_what_the_command_was() {
     let place = Place::new(SMALL);
     let programs = python_that_says(&place, 0);
-    let told = |more: &[&str]| {
+    let driver_arguments = |more: &[&str]| {
         let arguments = [&GRID[..], &["--set", "run.seconds=20", "--out", "out"], more].concat();
         let said = crate::common::said(place.command(&arguments).env("PATH", &programs).output().unwrap());
         assert_eq!(said.code, Some(5), "the exit code is the driver's: {said:?}");
-        std::fs::read_to_string(place.path("told")).unwrap()
+        std::fs::read_to_string(place.path("arguments")).unwrap()
     };
     let always = "-m\nanabranch.sweep\ns.toml\n--out\nout\n--grid\noverlay.relays=1,2\n--grid\n\
                   overlay.controller=q-learning,perfect\n--set\nrun.seconds=20\n--seeds\n1..3\n";
     let version = format!("--made-by\n{}\n", anabranch_lab::VERSION);
-    assert_eq!(told(&["--ray"]), format!("{always}{version}"));
+    assert_eq!(driver_arguments(&["--ray"]), format!("{always}{version}"));
     assert_eq!(
-        told(&["--ray", "ray://head:10001", "--json", "--again", "--threads", "4"]),
+        driver_arguments(&["--ray", "ray://head:10001", "--json", "--again", "--threads", "4"]),
         format!("{always}--threads\n4\n--again\n--json\n{version}--ray\nray://head:10001\n")
     );
 }

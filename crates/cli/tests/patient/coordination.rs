@@ -43,11 +43,11 @@ fn get(page: &str, path: &str) -> String {
 }
 
 fn is(event: &'static str) -> impl Fn(&Value) -> bool {
-    move |told| told["event"] == event
+    move |line| line["event"] == event
 }
 
 #[test]
-fn hosts_are_told_what_they_may_send_and_are_on_their_own_while_no_coordinator_lives() {
+fn hosts_are_directed_what_they_may_send_and_are_on_their_own_while_no_coordinator_lives() {
     let place = Place::new("");
     let file = link("100 Mbit/s") + &entry(&place, "host", "alpha", "") + &entry(&place, "monitor", "gateway", "");
     fs::write(place.path("hosts.toml"), file).unwrap();
@@ -76,15 +76,18 @@ fn hosts_are_told_what_they_may_send_and_are_on_their_own_while_no_coordinator_l
     assert_eq!(budget["is_enforced"], false);
     let lifetime = budget["lifetime_s"].as_f64().unwrap();
     let seen =
-        coordinator.json_where(|told| told["monitors"][0]["is_here"] == true && told["hosts"][0]["is_here"] == true);
+        coordinator.json_where(|line| line["monitors"][0]["is_here"] == true && line["hosts"][0]["is_here"] == true);
     assert!(seen["links"][0]["other_mbit_s"].is_f64(), "{seen}");
-    // People and Prometheus are told the same.
+    // People and Prometheus are shown the same.
     let page = seen["page"].as_str().unwrap();
     assert!(get(page, "").contains("<title>Coordinator</title>"));
-    let told: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
-    assert_eq!((&told["link"], &told["hosts"][0]["name"]), (&Value::from(link.as_str()), &Value::from("alpha")));
-    assert!(told["hosts"][0]["budget_mbit_s"].is_f64() && told["hosts"][0]["lease_s"].is_f64(), "{told}");
-    assert_eq!(told["events"].as_array().unwrap().len(), 2, "{told}");
+    let overview: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
+    assert_eq!(
+        (&overview["link"], &overview["hosts"][0]["name"]),
+        (&Value::from(link.as_str()), &Value::from("alpha"))
+    );
+    assert!(overview["hosts"][0]["budget_mbit_s"].is_f64() && overview["hosts"][0]["lease_s"].is_f64(), "{overview}");
+    assert_eq!(overview["events"].as_array().unwrap().len(), 2, "{overview}");
     let metrics = get(page, "metrics");
     assert!(
         metrics.contains("\nanabranch_coordinator_host_is_here{host=\"alpha\",link=\"uplink\"} 1.0\n"),
@@ -95,9 +98,9 @@ fn hosts_are_told_what_they_may_send_and_are_on_their_own_while_no_coordinator_l
     let mut last = budget;
     let alone = loop {
         match alpha.json() {
-            told if told["event"] == "budget" => last = told,
-            told if told["event"] == "alone" => break told,
-            told => assert_eq!(told["event"], "ignored", "{told}"),
+            line if line["event"] == "budget" => last = line,
+            line if line["event"] == "alone" => break line,
+            line => assert_eq!(line["event"], "ignored", "{line}"),
         }
     };
     let held = alone["at_s"].as_f64().unwrap() - last["at_s"].as_f64().unwrap();
@@ -150,12 +153,12 @@ fn a_coordinators_processor_time_is_measured_with_agents_that_report_and_follow(
     let place = Place::new("");
     let said = place.say(&["bench", "coordination", "--agents", "8", "--every-ms", "50", "--seconds", "2", "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let told = said.json();
-    let figure = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("no {name} in {told}"));
+    let figures = said.json();
+    let figure = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("no {name} in {figures}"));
     // Twenty a second each; on a busy machine fewer.
-    assert!((8.0..=170.0).contains(&figure("reports_per_s")), "{told}");
-    assert!((8.0..=170.0).contains(&figure("directives_per_s")), "{told}");
-    assert!(figure("processor_share") > 0.0 && figure("processor_share") <= 1.1, "{told}");
+    assert!((8.0..=170.0).contains(&figure("reports_per_s")), "{figures}");
+    assert!((8.0..=170.0).contains(&figure("directives_per_s")), "{figures}");
+    assert!(figure("processor_share") > 0.0 && figure("processor_share") <= 1.1, "{figures}");
     place.say(&["bench", "coordination", "--agents", "0"]).refuses("0 is not in 1..=10000");
 }
 
@@ -193,7 +196,7 @@ fn policy(place: &Place, change: impl Fn(String) -> String) -> String {
 }
 
 #[test]
-fn a_policy_of_the_repository_tells_hosts_what_they_may_send_and_who_decides_is_said() {
+fn a_policy_of_the_repository_directs_what_hosts_may_send_and_who_decides_is_said() {
     let place = Place::new("");
     let uplink = "[[link]]\nname = \"uplink\"\ncapacity = \"100 Mbit/s\"\nqueue_ms = 50\n";
     let bounds = "least = \"20 Mbit/s\"\nmost = \"60 Mbit/s\"";
@@ -214,12 +217,12 @@ fn a_policy_of_the_repository_tells_hosts_what_they_may_send_and_who_decides_is_
     let mut alpha = agent("alpha", &[]);
     // Nobody watches the link: the rule's share, cut at the host's most.
     let by_rule = coordinator
-        .json_where(|told| told["links"][0]["rule_because"].is_string() && told["hosts"][0]["budget_mbit_s"].is_f64());
+        .json_where(|line| line["links"][0]["rule_because"].is_string() && line["hosts"][0]["budget_mbit_s"].is_f64());
     let why = "no monitor of link \"uplink\" reports, and cross.safetensors sees \"queue\"";
     assert_eq!(by_rule["links"][0]["rule_because"], why);
     assert_eq!(by_rule["hosts"][0]["budget_mbit_s"], 60.0);
     let gateway = agent("gateway", &["--monitor"]);
-    let by_policy = coordinator.json_where(|told| told["links"][0]["decided_by"] == "policy");
+    let by_policy = coordinator.json_where(|line| line["links"][0]["decided_by"] == "policy");
     assert!(
         by_policy["links"][0]["rule_because"].is_null() && by_policy["links"][0]["queued_bytes"].is_u64(),
         "{by_policy}"
@@ -232,9 +235,9 @@ fn a_policy_of_the_repository_tells_hosts_what_they_may_send_and_who_decides_is_
     };
     assert!(said("cross.safetensors decides for link \"uplink\"") && said(why), "{events:?}");
     let page = by_policy["page"].as_str().unwrap();
-    let told: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
+    let overview: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
     assert_eq!(
-        (&told["policy"], &told["links"][0]["decided_by"]),
+        (&overview["policy"], &overview["links"][0]["decided_by"]),
         (&Value::from("cross.safetensors"), &Value::from("policy"))
     );
     assert!(get(page, "metrics").contains("\nanabranch_coordinator_link_decided_by_policy{link=\"uplink\"} 1.0\n"));
@@ -250,7 +253,7 @@ fn a_policy_of_the_repository_tells_hosts_what_they_may_send_and_who_decides_is_
 }
 
 #[test]
-fn a_policy_that_can_not_tell_these_hosts_is_refused_by_file_field_and_what_was_expected() {
+fn a_policy_that_can_not_direct_these_hosts_is_refused_by_file_field_and_what_was_expected() {
     let place = Place::new("");
     let uplink = "[[link]]\nname = \"uplink\"\ncapacity = \"100 Mbit/s\"\n";
     let host = entry(&place, "host", "alpha", "");
@@ -313,15 +316,15 @@ fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("needs rules"), "{refused:?}");
     let said = place.say(&["coordinate", "demo", "--seconds", "8", "--json", "--out", "out"]);
-    let Some(told) = figures_of_demo(&place, &said) else { return };
-    assert_eq!(told["hosts"], serde_json::json!(["alpha", "beta", "gamma"]));
+    let Some(figures) = figures_of_demo(&place, &said) else { return };
+    assert_eq!(figures["hosts"], serde_json::json!(["alpha", "beta", "gamma"]));
     for run in ["on_their_own", "steered"] {
-        assert_eq!(told[run]["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
-        assert!(told[run]["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{told}");
+        assert_eq!(figures[run]["hosts_mbit_s"].as_array().unwrap().len(), 3, "{figures}");
+        assert!(figures[run]["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{figures}");
     }
-    assert!(told["leased_percent"].as_f64().unwrap() > 0.0, "the agents were told nothing: {told}");
+    assert!(figures["leased_percent"].as_f64().unwrap() > 0.0, "the agents were directed nothing: {figures}");
     let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
-    assert_eq!(kept, told);
+    assert_eq!(kept, figures);
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
     assert!(page.contains("What the coordinator believes, steered"));
 }
@@ -356,13 +359,13 @@ fn the_demo_shows_a_policy_beside_the_rule_and_says_who_decided_each_period() {
         "--out",
         "out",
     ]);
-    let Some(told) = figures_of_demo(&place, &said) else { return };
-    assert_eq!((&told["seed"], &told["every_s"]), (&Value::from(3), &Value::from(0.1)));
-    let by = &told["by_policy"];
+    let Some(figures) = figures_of_demo(&place, &said) else { return };
+    assert_eq!((&figures["seed"], &figures["every_s"]), (&Value::from(3), &Value::from(0.1)));
+    let by = &figures["by_policy"];
     assert_eq!(by["policy"], "cross.safetensors");
-    for run in [&told["on_their_own"], &told["steered"], by] {
-        assert_eq!(run["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
-        assert!(run["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{told}");
+    for run in [&figures["on_their_own"], &figures["steered"], by] {
+        assert_eq!(run["hosts_mbit_s"].as_array().unwrap().len(), 3, "{figures}");
+        assert!(run["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{figures}");
     }
     let decisions = &by["decisions"];
     let periods = decisions["periods"].as_array().unwrap();
@@ -377,7 +380,7 @@ fn the_demo_shows_a_policy_beside_the_rule_and_says_who_decided_each_period() {
         assert_eq!(period["decided_by"] == "rule", period["rule_because"].is_string(), "{period}");
     }
     let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
-    assert_eq!(kept, told);
+    assert_eq!(kept, figures);
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
     for part in ["by the rule", "What the coordinator believes, by cross.safetensors", "Who decided"] {
         assert!(page.contains(part), "no {part}");
@@ -419,15 +422,15 @@ fn alone_within(agent: &mut Running, span: &Range<Duration>) -> Option<f64> {
     let [from, to] = [span.start, span.end].map(|at| at.as_secs_f64());
     let (mut since, mut found) = (None, None);
     loop {
-        let told = agent.json();
-        let at = told["at_s"].as_f64().expect("it says when");
+        let line = agent.json();
+        let at = line["at_s"].as_f64().expect("it says when");
         if at >= from {
             found = found.or(since.filter(|since| *since < to));
         }
         if at >= to {
             return found;
         }
-        match told["event"].as_str() {
+        match line["event"].as_str() {
             Some("alone") => since = Some(at),
             Some("budget") => since = None,
             _ => {}
@@ -559,10 +562,10 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     });
     let (steered, waits_less) = measured.expect("four seconds of forty in which no lease runs out");
     println!("Mbit/s alone {alone:?}, steered {steered:?}; connecting takes {waits:?}, {waits_less:?}");
-    // A host whose lease has run out on a busy machine has told of no flows until it is back.
-    let flows = |told: &Value| [0, 1].map(|host| told["hosts"][host]["flows"].as_u64());
-    let has_passed = |told: &Value| told["uptime_s"].as_f64().is_some_and(|uptime| uptime > 9.0);
-    let seen = coordinator.json_where(|told| has_passed(told) && flows(told).iter().all(Option::is_some));
+    // A host whose lease has run out on a busy machine has reported no flows until it is back.
+    let flows = |line: &Value| [0, 1].map(|host| line["hosts"][host]["flows"].as_u64());
+    let has_passed = |line: &Value| line["uptime_s"].as_f64().is_some_and(|uptime| uptime > 9.0);
+    let seen = coordinator.json_where(|line| has_passed(line) && flows(line).iter().all(Option::is_some));
     assert_eq!(flows(&seen), [Some(1), Some(3)], "{seen}");
     // 9.5 Mbit/s are given away, of which 1448 of 1514 bytes are data, a quarter to the host with one flow of four.
     let [two, three] = steered;
@@ -577,7 +580,7 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     for host in &mut hosts {
         host.json_where(is("alone"));
     }
-    // On a busy machine a lease may have run out, and been renewed, before: then that was told here.
+    // On a busy machine a lease may have run out, and been renewed, before: then that was reported here.
     eventually("they keep to what nobody renews", || !bucket(2) && !bucket(3));
     drop(connections);
     let mut coordinator = machines.run(1, coordinate, &folder);

@@ -62,7 +62,7 @@ fn ended(said: &Said) {
 }
 
 #[test]
-fn real_viewers_get_the_stream_and_both_ways_are_told_side_by_side() {
+fn real_viewers_get_the_stream_and_both_ways_are_shown_side_by_side() {
     if is_testbed_missing() {
         return;
     }

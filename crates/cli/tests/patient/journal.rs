@@ -15,9 +15,9 @@ const CHECKSUM: usize = 32;
 pub struct Had {
     /// The length of the part.
     pub written: u64,
-    /// Bytes of it that the journal on the disk tells of. The next one tells of more; until when that is written, no
+    /// Bytes of it that the journal on the disk lists. The next one tells of more; until when that is written, no
     /// test can say: a busy disk takes seconds.
-    pub told: u64,
+    pub journaled: u64,
 }
 
 impl Had {
@@ -26,13 +26,13 @@ impl Had {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let written = with_extension(folder, "part").filter_map(|part| Some(part.metadata().ok()?.len())).max();
-            let told = with_extension(folder, "journal").filter_map(|journal| told(&journal)).max();
-            if let (Some(written), Some(told @ 1..)) = (written, told)
-                && told >= least
+            let journaled = with_extension(folder, "journal").filter_map(|journal| journaled(&journal)).max();
+            if let (Some(written), Some(journaled @ 1..)) = (written, journaled)
+                && journaled >= least
             {
-                return Had { written, told };
+                return Had { written, journaled };
             }
-            assert!(Instant::now() < deadline, "written {written:?}, told {told:?}");
+            assert!(Instant::now() < deadline, "written {written:?}, journaled {journaled:?}");
             sleep(Duration::from_millis(20));
         }
     }
@@ -43,8 +43,8 @@ fn with_extension(folder: &Path, extension: &str) -> impl Iterator<Item = PathBu
     paths.filter(move |path| path.extension().is_some_and(|is| is == extension))
 }
 
-/// Bytes that the journal at `path` tells of; none if it has gone meanwhile.
-fn told(path: &Path) -> Option<u64> {
+/// Bytes that the journal at `path` lists; none if it has gone meanwhile.
+fn journaled(path: &Path) -> Option<u64> {
     let bytes = fs::read(path).ok()?;
     let ranges = &bytes[BEFORE..bytes.len() - CHECKSUM];
     let numbers = ranges.as_chunks::<8>().0.iter().map(|number| u64::from_be_bytes(*number));

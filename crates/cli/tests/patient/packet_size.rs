@@ -140,8 +140,8 @@ fn links_of_1280_and_of_1420_are_used_with_what_they_carry_wherever_they_are() {
         let began = Instant::now();
         let (code, out, err) = network.send(&send, &[]).end();
         assert_eq!(code, Some(0), "{mtu}: {out} {err}");
-        let told = out.contains(&format!("packets of {says} bytes"));
-        assert_eq!((told, out.contains("packets of")), (!says.is_empty(), !says.is_empty()), "{mtu}: {out}");
+        let is_named = out.contains(&format!("packets of {says} bytes"));
+        assert_eq!((is_named, out.contains("packets of")), (!says.is_empty(), !says.is_empty()), "{mtu}: {out}");
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
         network.check(receiver);
     }

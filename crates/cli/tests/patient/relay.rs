@@ -111,7 +111,7 @@ fn a_flooder_takes_nothing_from_those_who_keep_to_their_share() {
 }
 
 #[test]
-fn who_may_use_a_relay_and_what_it_may_reach_can_be_told() {
+fn who_may_use_a_relay_and_what_it_may_reach_can_be_configured() {
     let allowed = ["--from", "127.0.0.1", "--forward-to", "127.0.0.0/8", "--listen", "127.0.0.1:0"];
     let mut relay = Running::start(&[&["relay", "--limit", "4 MB/s"][..], &allowed].concat());
     let at = relay.after(" on ").parse().unwrap();
@@ -223,7 +223,7 @@ fn wrong_settings_are_refused_with_file_line_and_key() {
 }
 
 #[test]
-fn what_a_relay_is_not_told_has_a_usual_value() {
+fn what_a_relay_is_not_configured_with_has_a_usual_value() {
     let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0"]);
     let said = relay.after("relaying up to ");
     assert!(said.starts_with("12500000 B/s on 127.0.0.1:"), "100 Mbit/s: {said}");

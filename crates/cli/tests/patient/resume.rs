@@ -133,7 +133,7 @@ fn a_sender_that_is_killed_goes_on_where_it_was() {
         drop(sender); // SIGKILL
         let (code, out, err) = setting.send(identity).end();
         assert_eq!(code, Some(0), "{out} {err}");
-        // The session before was closed in order: all that was written is told.
+        // The session before was closed in order: all that was written is in the journal.
         setting.check(&out, had.written * 9 / 10);
     }
 }
@@ -152,7 +152,7 @@ fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
     let (code, out, err) = sender.end();
     assert_eq!(code, Some(0), "{out} {err}");
     let resumed = number(&out, " bytes of it had come before");
-    assert!(resumed >= had.told, "{resumed} of {had:?}: {out}");
+    assert!(resumed >= had.journaled, "{resumed} of {had:?}: {out}");
     let (code, out, err) = setting.receiver.take().unwrap().end();
     assert_eq!((code, setting.kept()), (Some(0), vec![("film.bin".to_owned(), LENGTH)]), "{out} {err}");
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
@@ -167,7 +167,7 @@ fn both_ends_that_are_killed_go_on_where_they_were() {
     setting.start_receiver();
     let (code, out, err) = setting.send(&[]).end();
     assert_eq!(code, Some(0), "{out} {err}");
-    setting.check(&out, had.told);
+    setting.check(&out, had.journaled);
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
     assert!(names.len() == 2 && names.iter().all(|name| name.starts_with(".anabranch-")), "{names:?}");
     let (sender, receiver) = setting.start_both("film.bin");
     let (received, sent) = (ended(receiver), ended(sender));
-    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
+    assert!(resumed(&sent) >= Some(had.journaled), "{had:?}: {sent}");
     assert!(received.contains("received in/film.bin, 4000000 bytes, hash right"), "{received}");
     assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
@@ -133,7 +133,7 @@ fn the_same_receiver_goes_on(what: &str, film: &str) {
     let (received, sent) = (ended(receiver), ended(sender));
     let goes_on = format!("a receiver with this code was killed; this one goes on: {what}, ");
     assert!(received.contains(&goes_on) && received.contains("hash right"), "{received}");
-    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
+    assert!(resumed(&sent) >= Some(had.journaled), "{had:?}: {sent}");
     assert_eq!((setting.names(), setting.remembered()), (vec![what.to_owned()], 0));
     assert!(same(&setting.path(film), &setting.path("in").join(film)));
 }
@@ -158,7 +158,7 @@ fn a_receiver_whose_sender_was_killed_too_waits_for_one_that_comes_with_the_same
     let sender = setting.start(&["send", "film.bin", "--code", "1-crowfoot-orlando"]);
     let (received, sent) = (ended(receiver), ended(sender));
     assert!(received.contains("its sender is not there any more; waiting for one"), "{received}");
-    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
+    assert!(resumed(&sent) >= Some(had.journaled), "{had:?}: {sent}");
     assert_eq!((setting.names(), setting.remembered()), (vec!["film.bin".to_owned()], 0));
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
 }
@@ -187,7 +187,7 @@ fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
     let (sender, receiver) = setting.start_both("film.bin");
     ended(receiver);
     let sent = ended(sender);
-    // It was closed in order: all that was written is told.
+    // It was closed in order: all that was written is in the journal.
     assert!(resumed(&sent) >= Some(had.written * 9 / 10), "{had:?}: {sent}");
     assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
     assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
@@ -206,7 +206,7 @@ fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
     fs::write(left.join("album/film.bin"), "half").unwrap();
     let (sender, receiver) = setting.start_both("album");
     let (received, sent) = (ended(receiver), ended(sender));
-    assert!(resumed(&sent) >= Some(had.told), "{had:?}: {sent}");
+    assert!(resumed(&sent) >= Some(had.journaled), "{had:?}: {sent}");
     assert!(received.contains("received in/album: 2 files") && sent.contains("as album.tar"), "{received} {sent}");
     assert_eq!(setting.names(), ["album"]);
     for name in ["film.bin", "sub/notes"] {

@@ -112,7 +112,7 @@ fn a_sender_that_is_killed_goes_on_where_it_was() {
     let Had { written, .. } = setting.wait_for_some();
     assert!(sender.is_running());
     drop(sender); // SIGKILL
-    // The connection before was closed in order: all that was written is told, in whole pieces.
+    // The connection before was closed in order: all that was written is in the journal, in whole pieces.
     let before = resumed(setting.send(&[]));
     assert!(before >= Some(written.saturating_sub(1 << 16)), "{before:?} of {written}");
     setting.check(0);
@@ -128,9 +128,9 @@ fn both_ends_that_are_killed_go_on_where_they_were() {
     let kept = setting.kept().into_iter().filter(|(name, _)| !name.ends_with(".journal.new"));
     assert_eq!(kept.count(), 2, "a part and a journal: {:?}", setting.kept());
     setting.start_receiver();
-    // All that the journal told of, in whole pieces.
+    // All that the journal listed, in whole pieces.
     let before = resumed(setting.send(&[]));
-    assert!(before >= Some(had.told.saturating_sub(1 << 16)), "{before:?} of {had:?}");
+    assert!(before >= Some(had.journaled.saturating_sub(1 << 16)), "{before:?} of {had:?}");
     setting.check(0);
 }
 

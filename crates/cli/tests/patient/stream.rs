@@ -111,7 +111,7 @@ fn is_open_metrics(text: &str) {
 }
 
 #[test]
-fn a_viewer_plays_and_tells_of_what_is_served() {
+fn a_viewer_plays_and_reports_what_is_served() {
     let place = Place::new("");
     let (mut server, link, page) = serve(&place);
     let mut viewer = Running::start(
@@ -145,7 +145,7 @@ fn watch(place: &Place, link: &str, options: &[&str]) -> Running {
 }
 
 /// Holds a viewer that nobody may know to it: over its whole life it has one session, with the server, and all that
-/// came came from there; it passes nothing on, and was told of no other. Its number.
+/// came came from there; it passes nothing on, and was sent no other. Its number.
 fn deals_with_the_server_alone(viewer: &mut Running) -> u64 {
     let mut met = Vec::new();
     let last = viewer.until(|line| {
@@ -222,7 +222,7 @@ fn says_until(viewer: &mut Running, is_it: impl Fn(&str) -> bool) -> Vec<String>
 }
 
 #[test]
-fn a_newcomer_for_whom_there_is_no_room_is_told_so_and_plays_once_there_is() {
+fn a_newcomer_for_whom_there_is_no_room_learns_so_and_plays_once_there_is() {
     const NO_ROOM: &str = "nobody has room to pass the stream on to another viewer";
     let place = Place::new("");
     // The clip has 84 kbit/s: the server can feed one viewer and a half, and viewers next to nobody.
@@ -231,9 +231,9 @@ fn a_newcomer_for_whom_there_is_no_room_is_told_so_and_plays_once_there_is() {
     let mut first = watch(&place, &link, &poor);
     first.until(|line| line["here"]["played_packets"].as_u64() > Some(50));
     let mut second = watch(&place, &link, &poor);
-    let told = second.until(|line| line["here"]["state"] == "overloaded");
-    assert_eq!(told["here"]["detail"], format!("{NO_ROOM}; the server is asked again"), "{told}");
-    assert_eq!(told["here"]["played_packets"], 0, "{told}");
+    let line = second.until(|line| line["here"]["state"] == "overloaded");
+    assert_eq!(line["here"]["detail"], format!("{NO_ROOM}; the server is asked again"), "{line}");
+    assert_eq!(line["here"]["played_packets"], 0, "{line}");
     let said = says_until(&mut second, |line| line.contains("no") && line.contains("room"));
     assert_eq!(said.last().unwrap(), &format!("{NO_ROOM}; trying again"));
     assert!(!said.iter().any(|line| line.contains("lets this viewer in")), "{said:?}");
@@ -249,7 +249,7 @@ fn a_newcomer_for_whom_there_is_no_room_is_told_so_and_plays_once_there_is() {
 }
 
 #[test]
-fn a_page_that_is_open_is_told_of_all_and_one_that_is_not_costs_nothing() {
+fn a_page_that_is_open_is_sent_all_and_one_that_is_not_costs_nothing() {
     let place = Place::new("");
     let (_server, link, _) = serve(&place);
     let mut other = watch(&place, &link, &[]);
@@ -263,8 +263,8 @@ fn a_page_that_is_open_is_told_of_all_and_one_that_is_not_costs_nothing() {
     let host = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
     let mut events = TcpStream::connect(&host).unwrap();
     write!(events, "GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
-    let told = viewer.until(|line| !line["overlay"].is_null());
-    let overlay = &told["overlay"];
+    let line = viewer.until(|line| !line["overlay"].is_null());
+    let overlay = &line["overlay"];
     assert_eq!((&overlay["watching"], overlay["trees"].as_array().unwrap().len()), (&2.into(), 20), "{overlay}");
     assert!(overlay["delivered_bytes"].as_u64() > Some(0) && overlay["savings"].is_number(), "{overlay}");
     let kinds: Vec<_> = overlay["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();

@@ -18,7 +18,7 @@ fn browser(place: &Place, script: &str) -> String {
 }
 
 #[test]
-fn a_browser_that_dies_is_told_and_the_demo_goes_on() {
+fn a_browser_that_dies_is_reported_and_the_demo_goes_on() {
     let place = Place::new("");
     let program = browser(&place, "exit 1");
     let said = said(place.command(&DEMO).env("CHROMIUM", program).output().unwrap());

@@ -1,5 +1,5 @@
 //! The HTTP server of a coordinator of hosts: a page and figures for people, under the same guard as a stream's. Its
-//! paths are those of every page that is [told](crate::told) figures.
+//! paths are those of every page that is sent [figures](crate::figures).
 
 mod overview;
 

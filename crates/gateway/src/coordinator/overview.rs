@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Events that an overview holds at most.
 pub const MOST_EVENTS: usize = 100;
 
-/// What a coordinator knows, and what it has told.
+/// What a coordinator knows, and what it has directed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Overview {
     /// Of the program.
@@ -49,7 +49,7 @@ pub struct Link {
     pub rule_because: Option<String>,
     /// What the policy has seen that no training had shown it, the first time; null if it has not.
     pub beyond: Option<String>,
-    /// Whether hosts are told nothing for now, unless by the policy: its monitor is still to say what others send.
+    /// Whether hosts are directed nothing for now, unless by the policy: its monitor is still to say what others send.
     pub awaits_monitor: bool,
     /// What others than the hosts send over it; null without a monitor.
     pub other_mbit_s: Option<f64>,
@@ -73,7 +73,7 @@ pub enum DecidedBy {
     Policy,
 }
 
-/// What is known of a host, and what it was told.
+/// What is known of a host, and what it was directed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {
     /// Its name.

@@ -73,7 +73,7 @@ pub(crate) struct Feed {
     is_receiving: bool,
     /// Some cut has come out of this one.
     has_sent: bool,
-    /// Changes of the stream's tables that were told.
+    /// Changes of the stream's tables that were reported.
     changes: u64,
 }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_source_that_stalls_is_told_after_all_that_came() {
+    async fn a_source_that_stalls_is_reported_after_all_that_came() {
         let (mut feed, mut cuts, status) = feed();
         feed.begin("connected");
         assert_eq!(status.get().state, InputState::Waiting);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_source_is_told_what_is() {
+    fn what_is_no_source_is_answered_with_what_is() {
         for (text, expected) in [
             ("", "no source"),
             ("rtmp://host/app", "--via-ffmpeg"),
@@ -300,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_a_source_or_told_why_not(text in "[ -~]{0,60}") {
+        fn any_words_are_a_source_or_refused_with_a_reason(text in "[ -~]{0,60}") {
             // Names are not resolved here.
             prop_assume!(!text.to_ascii_lowercase().starts_with("udp"));
             let _ = shown(&text);

@@ -1,6 +1,6 @@
 //! The HTTP server of a user's edge of the onion overlay: a page and figures for that user, under the same guard as a
-//! stream's. Its paths are those of every page that is [told](crate::told) figures, and `/figures/onion-tradeoff.svg`:
-//! goodput against the chance of being linked.
+//! stream's. Its paths are those of every page that is sent [figures](crate::figures), and
+//! `/figures/onion-tradeoff.svg`: goodput against the chance of being linked.
 
 mod overview;
 

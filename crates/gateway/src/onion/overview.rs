@@ -1,7 +1,7 @@
 //! What a user's edge of the onion overlay tells its user: the body of `GET /api/overview`, and of each event of
 //! `GET /events`.
 //!
-//! It holds no target and no name of a program's user. Relays are told by the first digits of their keys. Units are in
+//! It holds no target and no name of a program's user. Relays are named by the first digits of their keys. Units are in
 //! the names. What is unknown is `None`, and `null` in JSON; it is never zero.
 
 use serde::Serialize;

@@ -19,7 +19,7 @@ pub struct Bounds {
     pub players: u64,
     /// A player waits so long for a stream that has not begun.
     pub first_picture: Duration,
-    /// Pages that are told of events at once; more are refused.
+    /// Pages that are sent events at once; more are refused.
     pub listeners: usize,
     /// Whoever puts in a stream and sends nothing for so long is closed.
     pub ingest: Duration,
@@ -28,7 +28,7 @@ pub struct Bounds {
 /// Header fields of a request at most.
 pub(super) const MOST_HEADERS: usize = 64;
 
-/// Bytes of a request's head at most: the least that the library can be told.
+/// Bytes of a request's head at most: the least that the library can be set to.
 pub(super) const MOST_HEAD: usize = 8192;
 
 impl Default for Bounds {

@@ -1,4 +1,4 @@
-//! What a test picture may be told: its size, how many a second, and how many bits.
+//! What a test picture may be configured with: its size, how many a second, and how many bits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_is_told_what_can() {
+    fn what_cannot_be_made_is_answered_with_what_can() {
         for (text, expected) in [
             ("size=100x100", "320x192"),
             ("size=641x480", "even"),
@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_options_or_told_why_not(text in "[a-z0-9=,.xM/ ]{0,30}") {
+        fn any_words_are_options_or_refused_with_a_reason(text in "[a-z0-9=,.xM/ ]{0,30}") {
             let _ = parse(&text);
         }
     }

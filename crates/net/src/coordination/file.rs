@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_says_how_often_and_how_and_may_tell_more_than_the_link_has() {
+    fn a_policy_says_how_often_and_how_and_may_direct_more_than_the_link_has() {
         let text = file().replace("every_ms = 50", "").replace("\"100 Mbit/s\"", "\"100 Mbit/s\"\nqueue_ms = 50");
-        for (actuator, told) in [
+        for (actuator, expected) in [
             (PolicyActuator::Fixed, Actuator::Fixed),
             (PolicyActuator::Bounded, Actuator::Maximum),
             (PolicyActuator::Rate, Actuator::Rate),
@@ -297,7 +297,7 @@ mod tests {
             (PolicyActuator::Lent, Actuator::Rate),
         ] {
             let config = parse(&text, 1, Some(policy(20, actuator))).unwrap();
-            assert_eq!((config.every, config.actuator), (Duration::from_millis(20), told));
+            assert_eq!((config.every, config.actuator), (Duration::from_millis(20), expected));
             assert_eq!(config.links[0].queue, Some(Duration::from_millis(50)));
             let (least, most) = (Rate::from_bits_per_sec(1_000_000), Rate::from_bits_per_sec(125_000_000));
             let duty = Duty::Host { link: 0, least, most, most_flows: MOST_FLOWS };

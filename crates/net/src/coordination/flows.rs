@@ -29,8 +29,8 @@ use crate::clock::std_duration;
 use crate::sessions::identity::PeerIdentity;
 use crate::stream::link::Link;
 
-/// How often it looks at what the program has told it: reports are wanted ten times a second or less often by hosts, and
-/// four times as often by monitors.
+/// How often it looks at what the program has reported to it: reports are wanted ten times a second or less often by
+/// hosts, and four times as often by monitors.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Packets that a window has room for beside what the rate keeps in flight.
@@ -94,23 +94,23 @@ impl FlowAgent {
     pub fn start(link: Link, identity: PeerIdentity) -> Result<FlowAgent, CoordinationError> {
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
-        let (tell, started) = mpsc::channel();
+        let (report, started) = mpsc::channel();
         let thread = std::thread::Builder::new().name("agent".into()).spawn(move || {
             // A runtime stays in the thread that made it.
             match CoordinationNode::agent(link, &identity, None) {
                 Ok(node) => {
-                    let _ = tell.send(Ok(()));
+                    let _ = report.send(Ok(()));
                     // The system can't wait or read: the lease ends, and the flows are on their own.
                     let _ = its.run(node);
                 }
-                Err(error) => _ = tell.send(Err(error)),
+                Err(error) => _ = report.send(Err(error)),
             }
         })?;
         started.recv().map_err(io::Error::other)??;
         Ok(FlowAgent { shared, thread: Some(thread) })
     }
 
-    /// What the program has done; told with the next report.
+    /// What the program has done; sent with the next report.
     pub fn set_seen(&self, seen: Seen) {
         *lock(&self.shared.seen) = Some(seen);
     }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_told_where_a_policy_tells_windows() {
+    fn windows_are_directed_where_a_policy_directs_windows() {
         let ends = Instant::now() + std::time::Duration::from_secs(60);
         let minimum = Rate::from_bits_per_sec(8_000_000);
         let bounds = |actuator, min_rtt: Option<Duration>| {

@@ -71,7 +71,7 @@ pub enum HostError {
     /// `tc` did not do it.
     #[error("tc {arguments}: {said}")]
     Tc {
-        /// What it was told.
+        /// What it was directed.
         arguments: String,
         /// What it said.
         said: String,

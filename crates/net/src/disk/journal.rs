@@ -66,11 +66,11 @@ impl Journal {
 
     /// Reads a journal; none if it is damaged, of another version, or makes no sense.
     pub fn decode(bytes: &[u8]) -> Option<Journal> {
-        let (told, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
-        if blake3::hash(told) != blake3::Hash::from_bytes(*checksum) {
+        let (contents, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
+        if blake3::hash(contents) != blake3::Hash::from_bytes(*checksum) {
             return None;
         }
-        let rest = told.strip_prefix(MAGIC)?;
+        let rest = contents.strip_prefix(MAGIC)?;
         let (id, rest) = rest.split_first_chunk::<16>()?;
         let ([kind], rest) = rest.split_first_chunk::<1>()?;
         let (key, rest) = rest.split_first_chunk::<32>()?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_tells_of_more_than_there_is_is_none() {
+    fn one_that_lists_more_than_there_is_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.journal");
         journal(&[(0, 10), (20, 30)]).write(&path).unwrap();

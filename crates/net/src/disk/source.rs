@@ -69,13 +69,13 @@ mod tests {
         for length in [0, 1, HASHED_AT_ONCE, HASHED_AT_ONCE + 1] {
             let bytes = vec![7; length as usize];
             fs::write(&path, &bytes).unwrap();
-            let mut told = Vec::new();
+            let mut progress = Vec::new();
             let (offer, _) = offer(&path, 1000, |hashed| {
-                told.push(hashed);
+                progress.push(hashed);
                 false
             })
             .unwrap();
-            assert!(told.is_sorted() && told.last().copied().unwrap_or(0) == length, "{told:?}");
+            assert!(progress.is_sorted() && progress.last().copied().unwrap_or(0) == length, "{progress:?}");
             assert_eq!((offer.length, offer.hash), (length, *blake3::hash(&bytes).as_bytes()));
         }
         assert_eq!(offer(&path, 1000, |_| true).unwrap_err().kind(), io::ErrorKind::Interrupted);

@@ -1,4 +1,4 @@
-//! What a caller of [`Receivers`](super::Receivers) says and is told: whose flows are received
+//! What a caller of [`Receivers`](super::Receivers) says and is notified of: whose flows are received
 //! and how, what has arrived, and what becomes of a flow.
 
 use std::net::SocketAddr;

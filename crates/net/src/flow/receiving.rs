@@ -29,7 +29,7 @@ struct Flow {
     end: ReceivingEnd<SocketAddr>,
     sink: Option<Box<dyn Sink>>,
     report: Report,
-    /// Offsets that shall be told, ascending.
+    /// Offsets that shall be reported, ascending.
     marks: VecDeque<u64>,
     /// When something of it came last; None if nothing has.
     heard: Option<Time>,
@@ -50,13 +50,13 @@ impl Flow {
         (due < Time::MAX).then_some(due)
     }
 
-    /// Tells which offsets the stream has reached.
-    fn tell_marks(&mut self, now: Time, port: &mut Port<'_, ReceivingEndpoint>) {
+    /// Reports which offsets the stream has reached.
+    fn report_marks(&mut self, now: Time, port: &mut Port<'_, ReceivingEndpoint>) {
         while let Some(&offset) = self.marks.front()
             && self.end.receiver().contiguous() >= offset
         {
             self.marks.pop_front();
-            port.tell(ReceiverEvent::Reached { flow: self.key, at: now, offset });
+            port.emit(ReceiverEvent::Reached { flow: self.key, at: now, offset });
         }
     }
 }
@@ -179,7 +179,7 @@ impl ReceivingEndpoint {
         let Some(place) = self.flows.find(&flow) else { return };
         if let Some(flow) = self.flows.get(place) {
             flow.marks.push_back(offset);
-            flow.tell_marks(now, port);
+            flow.report_marks(now, port);
         }
     }
 
@@ -241,7 +241,7 @@ impl ReceivingEndpoint {
             return None;
         }
         let sink = self.shared.sink(key);
-        port.tell(ReceiverEvent::Accepted { flow: key, at: now });
+        port.emit(ReceiverEvent::Accepted { flow: key, at: now });
         Some(self.insert(key, sink))
     }
 
@@ -252,7 +252,7 @@ impl ReceivingEndpoint {
         if silent {
             let (key, report) = (flow.key, flow.report());
             self.forget(place);
-            port.tell(ReceiverEvent::Silent { flow: key, at: now, report });
+            port.emit(ReceiverEvent::Silent { flow: key, at: now, report });
             return;
         }
         self.answer(now, place, port);
@@ -331,7 +331,7 @@ impl Endpoint for ReceivingEndpoint {
             Body::Close(nonce) if flow.end.accepts(nonce) => {
                 let report = flow.report();
                 self.forget(place);
-                port.tell(ReceiverEvent::Closed { flow: key, at: now, report });
+                port.emit(ReceiverEvent::Closed { flow: key, at: now, report });
                 return;
             }
             Body::Ack(_) | Body::SynAck(_) | Body::Close(_) => {
@@ -367,12 +367,12 @@ impl Endpoint for ReceivingEndpoint {
             if let Some(sink) = &mut flow.sink {
                 sink.take(data.offset, content);
             }
-            flow.tell_marks(now, port);
+            flow.report_marks(now, port);
         }
         // Streams without a byte have an end too.
         if flow.report.completed.is_none() && flow.end.receiver().is_complete() {
             flow.report.completed = Some(now);
-            port.tell(ReceiverEvent::Completed { flow: key, at: now, bytes: flow.end.receiver().contiguous() });
+            port.emit(ReceiverEvent::Completed { flow: key, at: now, bytes: flow.end.receiver().contiguous() });
         }
     }
 

@@ -45,7 +45,7 @@ struct Flow {
     ended: Option<EndReason>,
     /// Since when something is on its way and nobody has answered.
     silent_since: Option<Time>,
-    /// Something was handed over whose end has not been told.
+    /// Something was handed over whose end has not been reported.
     busy: bool,
     /// It is among those that may send.
     ready: bool,
@@ -246,7 +246,7 @@ impl SendingEndpoint {
         if flow.silent_since.is_some_and(|since| since + flow.patience <= now) {
             let reason = EndReason::NoAnswer { patience: flow.patience };
             flow.ended = Some(reason);
-            port.tell(SenderEvent::Ended { flow: FlowId(connection), at: now, reason });
+            port.emit(SenderEvent::Ended { flow: FlowId(connection), at: now, reason });
             return;
         }
         if flow.end.due(now) <= now {
@@ -304,12 +304,12 @@ impl SendingEndpoint {
         if let Some(fault) = flow.end.sender().and_then(FlowSender::fault) {
             let reason = EndReason::Fault(fault);
             flow.ended = Some(reason);
-            port.tell(SenderEvent::Ended { flow: FlowId(connection), at: now, reason });
+            port.emit(SenderEvent::Ended { flow: FlowId(connection), at: now, reason });
             return;
         }
         // What was taken back may have been all that was left.
         if flow.is_delivered() {
-            port.tell(SenderEvent::Delivered { flow: FlowId(connection), at: now });
+            port.emit(SenderEvent::Delivered { flow: FlowId(connection), at: now });
         }
         if more {
             make_ready(&mut self.ready, connection, flow);
@@ -371,8 +371,8 @@ impl Endpoint for SendingEndpoint {
         };
         let (id, at) = (FlowId(connection), now);
         match learned {
-            Learned::Established => port.tell(SenderEvent::Established { flow: id, at }),
-            Learned::Delivered => port.tell(SenderEvent::Delivered { flow: id, at }),
+            Learned::Established => port.emit(SenderEvent::Established { flow: id, at }),
+            Learned::Delivered => port.emit(SenderEvent::Delivered { flow: id, at }),
             Learned::Nothing => {}
         }
         make_ready(&mut self.ready, connection, flow);

@@ -1,4 +1,4 @@
-//! What a caller of [`Senders`](super::Senders) says and is told: a flow to open, why it can't
+//! What a caller of [`Senders`](super::Senders) says and is notified of: a flow to open, why it can't
 //! be, what becomes of it and why it ends.
 
 use std::fmt;

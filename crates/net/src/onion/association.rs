@@ -85,7 +85,7 @@ pub async fn run(
                     return;
                 }
             }
-            told = inbox.recv() => match told {
+            message = inbox.recv() => match message {
                 Some(ToTask::DatagramFrom(from, bytes)) => {
                     if let Some(datagram) = write(&from, &bytes).filter(|_| program.port() != 0) {
                         // Where the socket has no room, this one is lost.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_says_is_read_and_what_it_is_told_is_the_same_form() {
+    fn what_a_program_sends_is_read_and_what_it_is_sent_has_the_same_form() {
         let name = Target::Name("example.org".into(), 53);
         let targets = [
             name.clone(),

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_target_has_one_flow_until_it_is_over_and_the_one_longest_unused_makes_room() {
-        let (inbox, mut told) = mpsc::channel(flow::INBOX);
+        let (inbox, mut messages) = mpsc::channel(flow::INBOX);
         let (mut all, connection) = (Associations::default(), ConnectionId(4));
         all.begin(connection, SocksUser::default(), inbox);
         let flow = |number: usize| (SessionId(1), StreamId(number as u32));
@@ -146,20 +146,20 @@ mod tests {
         assert_eq!(all.join(at(1001), connection, target(200), flow(200)), Some(flow(1)), "0 was used since");
         assert_eq!(all.flow_to(at(1002), connection, &target(1)), None);
         all.on_datagram(flow(1), Box::new([1]));
-        assert!(told.try_recv().is_err(), "what comes by a flow that is over is nobody's");
+        assert!(messages.try_recv().is_err(), "what comes by a flow that is over is nobody's");
         all.on_datagram(flow(200), Box::new([2]));
-        let Ok(ToTask::DatagramFrom(from, bytes)) = told.try_recv() else { panic!("it is handed on") };
+        let Ok(ToTask::DatagramFrom(from, bytes)) = messages.try_recv() else { panic!("it is handed on") };
         assert_eq!((from, &bytes[..]), (target(200), &[2][..]));
         all.part(flow(0));
         assert_eq!((all.flow_to(at(1003), connection, &target(0)), all.uses(SessionId(1))), (None, true));
         assert_eq!(all.end(connection).len(), MOST_TARGETS - 1);
-        assert!(matches!(told.try_recv(), Ok(ToTask::Reset(_))));
+        assert!(matches!(messages.try_recv(), Ok(ToTask::Reset(_))));
         assert_eq!((all.len(), all.uses(SessionId(1)), all.by_flow.len()), (0, false, 0));
     }
 
     #[test]
     fn a_session_that_ends_takes_its_flows_and_no_others() {
-        let (inbox, _told) = mpsc::channel(flow::INBOX);
+        let (inbox, _messages) = mpsc::channel(flow::INBOX);
         let (mut all, connection) = (Associations::default(), ConnectionId(4));
         all.begin(connection, SocksUser::default(), inbox);
         all.join(at(0), connection, target(1), (SessionId(1), StreamId(0)));

@@ -122,7 +122,7 @@ impl AuthorityNode {
         self.listener.local_addr()
     }
 
-    /// Runs until `stop` says so; `on_event` is told what has happened, and is shown the authority.
+    /// Runs until `stop` says so; `on_event` is called with what has happened, and is shown the authority.
     ///
     /// # Errors
     ///

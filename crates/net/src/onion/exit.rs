@@ -71,7 +71,7 @@ impl Connector {
         let place = self.places.clone().try_acquire_owned().map_err(|_| Reason::Busy)?;
         let id = ConnectionId(self.next);
         self.next += 1;
-        let (inbox, told) = mpsc::channel(match protocol {
+        let (inbox, messages) = mpsc::channel(match protocol {
             Protocol::Tcp => INBOX,
             Protocol::Udp => flow::INBOX,
         });
@@ -79,8 +79,8 @@ impl Connector {
         tokio::spawn(async move {
             // If the stream is reset meanwhile, nobody waits for the outcome.
             let outcome = match protocol {
-                Protocol::Tcp => stream(id, &policy, &resolving, target, &outbox, told).await,
-                Protocol::Udp => datagrams(id, &policy, &resolving, target, &outbox, told).await,
+                Protocol::Tcp => stream(id, &policy, &resolving, target, &outbox, messages).await,
+                Protocol::Udp => datagrams(id, &policy, &resolving, target, &outbox, messages).await,
             };
             if let Err(reason) = outcome {
                 let _ = outbox.send((id, FromTask::Reset(reason))).await;
@@ -98,14 +98,14 @@ async fn stream(
     resolving: &Arc<Semaphore>,
     target: Target,
     outbox: &Outbox,
-    told: mpsc::Receiver<ToTask>,
+    inbox: mpsc::Receiver<ToTask>,
 ) -> Result<(), Reason> {
     let mut outcome = Reason::Forbidden;
     for address in allowed(policy, resolving, Protocol::Tcp, target).await? {
         outcome = match timeout(CONNECT_TIME, TcpStream::connect(address)).await {
             Ok(Ok(socket)) => {
                 if outbox.send((id, FromTask::Connected)).await.is_ok() {
-                    pipe::run(id, socket, outbox.clone(), told).await;
+                    pipe::run(id, socket, outbox.clone(), inbox).await;
                 }
                 return Ok(());
             }
@@ -127,14 +127,14 @@ async fn datagrams(
     resolving: &Arc<Semaphore>,
     target: Target,
     outbox: &Outbox,
-    told: mpsc::Receiver<ToTask>,
+    inbox: mpsc::Receiver<ToTask>,
 ) -> Result<(), Reason> {
     let mut outcome = Reason::Forbidden;
     for address in allowed(policy, resolving, Protocol::Udp, target).await? {
         match flow::connect(address).await {
             Ok(socket) => {
                 if outbox.send((id, FromTask::Connected)).await.is_ok() {
-                    flow::run(id, socket, outbox.clone(), told, flow::IDLE).await;
+                    flow::run(id, socket, outbox.clone(), inbox, flow::IDLE).await;
                 }
                 return Ok(());
             }
@@ -209,7 +209,7 @@ impl Joined {
         self.streams.stream_of(connection).is_some() || self.flow_of(connection).is_some()
     }
 
-    /// Ends a flow; its task is told.
+    /// Ends a flow; its task is notified.
     fn part_flow(&mut self, stream: StreamId, reason: Reason) {
         if let Some(flow) = self.flows.remove(&stream) {
             // There is a place for it: see [`flow::hand`]. A task that is gone needs nothing.

@@ -48,8 +48,8 @@ pub async fn connect(target: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Carries datagrams both ways until the flow is reset, breaks, or is silent for `idle`; the driver is told of the latter
-/// two.
+/// Carries datagrams both ways until the flow is reset, breaks, or is silent for `idle`; the driver is notified of the
+/// latter two.
 pub async fn run(
     id: ConnectionId,
     socket: UdpSocket,
@@ -74,7 +74,7 @@ pub async fn run(
                 Ok(_) => {}
                 Err(_) => break Reason::Refused,
             },
-            told = inbox.recv() => match told {
+            message = inbox.recv() => match message {
                 Some(ToTask::Datagram(bytes)) => {
                     over = Instant::now() + idle;
                     match socket.try_send(&bytes) {
@@ -110,9 +110,9 @@ mod tests {
         let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let socket = connect(target.local_addr().unwrap()).await.unwrap();
         let address = (Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port()).into();
-        let (inbox, told) = mpsc::channel(INBOX);
+        let (inbox, messages) = mpsc::channel(INBOX);
         let (outbox, said) = mpsc::channel(64);
-        tokio::spawn(run(ConnectionId(3), socket, outbox, told, idle));
+        tokio::spawn(run(ConnectionId(3), socket, outbox, messages, idle));
         Flow { target, address, inbox, said }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_floods_waits_in_the_socket_and_a_reset_is_told_all_the_same() {
+    async fn who_floods_waits_in_the_socket_and_a_reset_is_sent_all_the_same() {
         let mut flow = flow(IDLE).await;
         for _ in 0..200 {
             flow.target.send_to(&[7; 1000], flow.address).await.unwrap();

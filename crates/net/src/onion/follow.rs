@@ -186,7 +186,7 @@ pub fn wall() -> UnixTime {
 
 impl Followed {
     /// False if nobody is there who wants to know.
-    async fn tell(&self, found: Found) -> bool {
+    async fn report(&self, found: Found) -> bool {
         let is_heard = self.sender.send(found).await.is_ok();
         (self.following.wake)();
         is_heard
@@ -231,7 +231,7 @@ impl Followed {
                 Ok(_) => continue,
                 Err(why) => Found::NoAnswer(why),
             };
-            if !self.tell(found).await {
+            if !self.report(found).await {
                 return false;
             }
         }
@@ -257,20 +257,20 @@ impl Followed {
         let signed = match answer {
             Ok(Some(Message::Document(signed))) => signed,
             Ok(_) => return true,
-            Err(why) => return self.tell(Found::NoAnswer(why)).await,
+            Err(why) => return self.report(Found::NoAnswer(why)).await,
         };
         match self.view.accept(&signed.encode(), wall()) {
             Ok(true) => {}
             Ok(false) => return true,
-            Err(why) => return self.tell(Found::Disbelieved(why)).await,
+            Err(why) => return self.report(Found::Disbelieved(why)).await,
         }
         if let Err(why) = (self.following.keep)(&self.view.remembered()) {
-            self.tell(Found::NotKept(why)).await;
+            self.report(Found::NotKept(why)).await;
             return false;
         }
         let document = self.view.document(wall()).map(|document| Box::new(document.clone()));
         match document {
-            Ok(document) => self.tell(Found::Document(document)).await,
+            Ok(document) => self.report(Found::Document(document)).await,
             Err(_) => true,
         }
     }

@@ -99,7 +99,7 @@ pub struct HiddenSettings {
     pub keep: Keep,
 }
 
-/// What whoever runs it is told.
+/// What whoever runs it is notified of.
 #[derive(Debug)]
 pub enum HiddenNews<E> {
     /// There is a list of relays, of this epoch, with this many relays.

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_line_key_and_what_would_be_right() {
+    fn what_is_wrong_is_reported_with_line_key_and_what_would_be_right() {
         let said = |text: &str| parse(text).expect_err("something is wrong").to_string();
         assert_eq!(
             said("threshold = 1\n"),

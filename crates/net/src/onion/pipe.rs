@@ -1,4 +1,4 @@
-//! A socket and a session's stream, joined by channels: what a task says, what it is told, and the task itself.
+//! A socket and a session's stream, joined by channels: what a task sends, what it is sent, and the task itself.
 //!
 //! Neither waits for the other without a bound. A task has at most [`MOST_UNTAKEN`] pieces with the driver that
 //! no stream has taken yet, then it reads no more from its socket; the driver has at most [`MOST_UNWRITTEN`] pieces
@@ -29,7 +29,7 @@ pub const MOST_UNWRITTEN: usize = 4;
 /// Places in a task's inbox: pieces and an end, what was taken, one that it is connected, one reset.
 pub const INBOX: usize = MOST_UNWRITTEN + 1 + MOST_UNTAKEN + 1 + 1;
 
-/// What a task tells the driver.
+/// What a task sends the driver.
 #[derive(Debug)]
 pub enum FromTask {
     /// An exit's task has reached the target.
@@ -48,10 +48,10 @@ pub enum FromTask {
     Reset(Reason),
 }
 
-/// What a driver tells a task.
+/// What a driver sends a task.
 #[derive(Debug)]
 pub enum ToTask {
-    /// The stream leads where it shall: a SOCKS client may be told.
+    /// The stream leads where it shall: a SOCKS client may be answered.
     Accepted,
     /// Bytes for the socket.
     Data(Bytes),
@@ -73,7 +73,7 @@ pub type Inbox = mpsc::Sender<ToTask>;
 /// What a task says, with its name.
 pub type Outbox = mpsc::Sender<(ConnectionId, FromTask)>;
 
-/// Carries bytes both ways until both directions are over, or one breaks, which the driver is told.
+/// Carries bytes both ways until both directions are over, or one breaks, which the driver is notified of.
 pub async fn run(id: ConnectionId, socket: TcpStream, outbox: Outbox, inbox: mpsc::Receiver<ToTask>) {
     // A small write must not wait for an ACK that a network of relays delays.
     let _ = socket.set_nodelay(true);
@@ -121,7 +121,7 @@ async fn carry(
                     outbox.send((id, FromTask::Written)).await.map_err(|_| Reason::Broken)?;
                 }
             }
-            told = inbox.recv() => match told {
+            message = inbox.recv() => match message {
                 Some(ToTask::Data(bytes)) => unwritten.push_back(bytes),
                 Some(ToTask::Finish) => is_last = true,
                 Some(ToTask::Taken) => untaken -= 1,

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rule_is_told_with_what_it_should_be() {
+    fn a_wrong_rule_is_reported_with_what_it_should_be() {
         for wrong in [
             "",
             "example.org",

@@ -34,8 +34,8 @@ const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 /// timer's usual grain.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// Epochs, from this one on, of which a relay tells its keys.
-const EPOCHS_TOLD: u64 = 2;
+/// Epochs, from this one on, of which a relay publishes its keys.
+const EPOCHS_PUBLISHED: u64 = 2;
 
 type Secret = <Real as Cryptography>::Secret;
 
@@ -88,7 +88,7 @@ pub struct RelaySettings {
     pub keep: Keep,
 }
 
-/// What a relay's operator is told.
+/// What a relay's operator is notified of.
 #[derive(Debug)]
 pub enum RelayNews<E> {
     /// It is in the list of an epoch, at this place, or it is not.
@@ -248,7 +248,7 @@ fn describe(said: Said, epoch_s: u64, secrets: Secrets) -> Describe {
     let mut last: Option<SignedDescriptor> = None;
     Box::new(move |now: UnixTime| {
         let epoch = now.0 / epoch_s;
-        let epoch_keys = secrets.keys(epoch..epoch + EPOCHS_TOLD);
+        let epoch_keys = secrets.keys(epoch..epoch + EPOCHS_PUBLISHED);
         // What has been said already is said alike to those who have not heard it.
         if let Some(last) = last.as_ref().filter(|last| last.descriptor.epoch_keys == epoch_keys) {
             return last.clone();

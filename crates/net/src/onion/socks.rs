@@ -74,7 +74,7 @@ pub struct Request {
     pub user: SocksUser,
     /// What it wants.
     pub wants: Wants,
-    /// How its task is told what becomes of it.
+    /// How its task is notified of what becomes of it.
     pub inbox: Inbox,
 }
 
@@ -135,7 +135,7 @@ async fn serve(listener: TcpListener, requests: mpsc::Sender<Request>, outbox: O
         let id = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
         let (requests, outbox) = (requests.clone(), outbox.clone());
         tokio::spawn(async move {
-            // What went wrong was told to the program, which is all that can be done.
+            // What went wrong was reported to the program, which is all that can be done.
             let _ = connection(id, socket, requests, outbox).await;
             drop(place);
         });
@@ -156,12 +156,12 @@ async fn connection(
         }
         Asked::Refused => return Ok(()),
     };
-    let (inbox, mut told) = mpsc::channel(INBOX);
+    let (inbox, mut messages) = mpsc::channel(INBOX);
     if requests.send(Request { connection: id, user, wants: Wants::Stream(target), inbox }).await.is_err() {
         return protocol.reply_error(&ReplyError::GeneralFailure).await;
     }
     let refused = loop {
-        match told.recv().await {
+        match messages.recv().await {
             Some(ToTask::Accepted) => break None,
             Some(ToTask::Reset(reason)) => break Some(reply_of(reason)),
             Some(_) => {}
@@ -174,7 +174,7 @@ async fn connection(
     // The exit's own address is nobody's business here.
     match protocol.reply_success(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await {
         Ok(socket) => {
-            pipe::run(id, socket, outbox, told).await;
+            pipe::run(id, socket, outbox, messages).await;
             Ok(())
         }
         Err(error) => {
@@ -200,7 +200,7 @@ async fn associate(
     requests: mpsc::Sender<Request>,
     outbox: Outbox,
 ) -> Result<(), SocksServerError> {
-    let (inbox, told) = mpsc::channel(flow::INBOX);
+    let (inbox, messages) = mpsc::channel(flow::INBOX);
     let Ok(address) = place.socket.local_addr() else {
         return protocol.reply_error(&ReplyError::GeneralFailure).await;
     };
@@ -209,7 +209,7 @@ async fn associate(
     }
     match protocol.reply_success(address).await {
         Ok(control) => {
-            association::run(id, control, place.socket, place.program, outbox, told).await;
+            association::run(id, control, place.socket, place.program, outbox, messages).await;
             Ok(())
         }
         Err(error) => {
@@ -224,7 +224,7 @@ type Protocol = Socks5ServerProtocol<TcpStream, fast_socks5::server::states::Com
 enum Asked {
     Stream(Protocol, SocksUser, Target),
     Datagrams(Protocol, SocksUser, Place),
-    /// It was told so.
+    /// It was answered so.
     Refused,
 }
 

@@ -56,16 +56,16 @@ end!(Exit);
 struct Plug {
     connection: ConnectionId,
     inbox: Inbox,
-    /// Whether the stream leads where it shall. A SOCKS client must not get bytes before it is told.
+    /// Whether the stream leads where it shall. A SOCKS client must not get bytes before it is answered.
     is_accepted: bool,
     /// From the socket, not taken by the stream; at most [`MOST_UNTAKEN`].
     untaken: VecDeque<Bytes>,
-    /// Whether the socket has ended, and whether the stream was told.
+    /// Whether the socket has ended, and whether the stream was notified.
     has_ended: bool,
     is_finished: bool,
     /// Pieces that the socket has not taken.
     unwritten: usize,
-    /// Whether the stream's end was told.
+    /// Whether the stream's end was reported.
     has_reported_end: bool,
 }
 
@@ -145,7 +145,7 @@ impl Streams {
             StreamEvent::Accepted(stream) => {
                 if let Some(plug) = self.plugs.get_mut(&stream) {
                     plug.is_accepted = true;
-                    tell(plug, ToTask::Accepted);
+                    send(plug, ToTask::Accepted);
                 }
                 // Bytes may have overtaken it.
                 self.pull(end, stream);
@@ -176,7 +176,7 @@ impl Streams {
                 return;
             }
             plug.untaken.pop_front();
-            tell(plug, ToTask::Taken);
+            send(plug, ToTask::Taken);
         }
         if plug.has_ended && !plug.is_finished {
             plug.is_finished = true;
@@ -204,12 +204,12 @@ impl Streams {
             if length > 0 {
                 plug.unwritten += 1;
                 piece.truncate(length);
-                tell(plug, ToTask::Data(piece.into()));
+                send(plug, ToTask::Data(piece.into()));
             }
             match outcome {
                 Ok(ReadOutcome::End) => {
                     plug.has_reported_end = true;
-                    tell(plug, ToTask::Finish);
+                    send(plug, ToTask::Finish);
                     self.part_if_over(stream);
                     return;
                 }
@@ -220,16 +220,16 @@ impl Streams {
         }
     }
 
-    /// Both directions are told their end: the task goes on by itself.
+    /// Both directions are notified of their end: the task goes on by itself.
     fn part_if_over(&mut self, stream: StreamId) {
         if self.plugs.get(&stream).is_some_and(|plug| plug.is_finished && plug.has_reported_end) {
             self.forget(stream);
         }
     }
 
-    fn part(&mut self, stream: StreamId, tells: Option<Reason>) {
-        if let Some((plug, reason)) = self.plugs.get(&stream).zip(tells) {
-            tell(plug, ToTask::Reset(reason));
+    fn part(&mut self, stream: StreamId, reset: Option<Reason>) {
+        if let Some((plug, reason)) = self.plugs.get(&stream).zip(reset) {
+            send(plug, ToTask::Reset(reason));
         }
         self.forget(stream);
     }
@@ -241,7 +241,7 @@ impl Streams {
     }
 }
 
-/// The inbox has room for all that a task may be told, see [`pipe`](super::pipe); a task that is gone needs nothing.
-fn tell(plug: &Plug, told: ToTask) {
-    let _ = plug.inbox.try_send(told);
+/// The inbox has room for all that a task may be sent, see [`pipe`](super::pipe); a task that is gone needs nothing.
+fn send(plug: &Plug, message: ToTask) {
+    let _ = plug.inbox.try_send(message);
 }

@@ -89,7 +89,7 @@ pub struct EdgeSettings {
     pub keep: Keep,
 }
 
-/// What the user is told.
+/// What the user is notified of.
 #[derive(Debug)]
 pub enum EdgeNews {
     /// There is a list of relays, of this epoch, with this many relays, this many of them exits.
@@ -372,7 +372,7 @@ impl UserEdge {
             }
         };
         let Some(id) = self.session_for(socks, Protocol::Tcp, &target) else {
-            self.tell_no_exit();
+            self.report_no_exit();
             let _ = inbox.try_send(ToTask::Reset(Reason::Forbidden));
             return;
         };
@@ -393,7 +393,7 @@ impl UserEdge {
     }
 
     /// Once until it is fetched: whoever sends datagrams wants the same again and again.
-    fn tell_no_exit(&mut self) {
+    fn report_no_exit(&mut self) {
         if !self.news.iter().any(|news| matches!(news, EdgeNews::NoExit)) {
             self.news.push(EdgeNews::NoExit);
         }
@@ -407,7 +407,7 @@ impl UserEdge {
         let (flow, makes_room) = match self.associations.flow_to(now, connection, &target) {
             Some(flow) => (flow, None),
             None => {
-                let Some(id) = self.session_for(socks, Protocol::Udp, &target) else { return self.tell_no_exit() };
+                let Some(id) = self.session_for(socks, Protocol::Udp, &target) else { return self.report_no_exit() };
                 let opened = self.runtime.act(0, |user, now, _| user.session(id)?.open_flow(now, target.clone()));
                 let Some(stream) = opened else { return };
                 ((id, stream), self.associations.join(now, connection, target, (id, stream)))

@@ -1,13 +1,13 @@
 //! One connection's controller as a QUIC library drives it, whichever library that is.
 //!
-//! Both libraries tell of one ACK in pieces: each packet, then the end of the batch, then
-//! losses, then marks. A controller is told all of it at once, so the pieces are kept until
-//! something else happens or somebody asks for the window, and then told as one `Feedback`.
+//! Both libraries report one ACK in pieces: each packet, then the end of the batch, then
+//! losses, then marks. A controller gets all of it at once, so the pieces are kept until
+//! something else happens or somebody asks for the window, and then given as one `Feedback`.
 //!
 //! What a library does not say and what is taken instead:
 //! - Which packets are lost: see `ledger`. Which threshold found them: that on packets when
 //!   an ACK did, that on time when a timer did.
-//! - What becomes of packets that are never answered: they are told among the acknowledged,
+//! - What becomes of packets that are never answered: they are reported among the acknowledged,
 //!   without counting, when a packet that counts would have been declared lost.
 //! - The latest round-trip sample and the variation: both are taken here, from the newest
 //!   acknowledged packet, without the receiver's delay. The mean is the library's, with its
@@ -70,8 +70,8 @@ struct Shared {
     /// What the rate keeps in flight over a round trip; all there is without a rate.
     at_rate: AtomicU64,
     mtu: AtomicU64,
-    /// Whether something was told to us and not yet to the controller.
-    untold: AtomicBool,
+    /// Whether something was reported to us and not yet to the controller.
+    pending: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -129,7 +129,7 @@ impl Flow {
             burst: AtomicU64::new(0),
             at_rate: AtomicU64::new(u64::MAX),
             mtu: AtomicU64::new(setup.packet.get()),
-            untold: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
             state: Mutex::new(state),
         };
         let flow = Flow(Arc::new(shared));
@@ -170,7 +170,7 @@ impl Flow {
 
     /// Where the connection stands.
     pub fn snapshot(&self) -> Snapshot {
-        let state = self.told();
+        let state = self.flushed();
         let limits = state.controller.limits();
         let rtt = state.rtt.report(false);
         Snapshot {
@@ -188,12 +188,12 @@ impl Flow {
 
     /// The controller's named values; see `FlowController::trace`.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        self.told().controller.trace(record);
+        self.flushed().controller.trace(record);
     }
 
     /// `bytes` leave, in packets of the path's MTU but the last.
     pub(super) fn on_sent(&self, now: Instant, bytes: u64) {
-        let mut state = self.told();
+        let mut state = self.flushed();
         let packet = Bytes::new(self.0.mtu.load(Ordering::Relaxed).max(1));
         if state.on_sent(self.time(now), Bytes::new(bytes), packet) {
             self.publish(&state);
@@ -202,10 +202,10 @@ impl Flow {
 
     /// An ACK: packets by when they left and how long they were, in that order.
     pub(super) fn on_acks(&self, now: Instant, acked: &[(Instant, u16)], end: AckEnd) {
-        let mut state = self.told();
+        let mut state = self.flushed();
         let times = acked.iter().map(|&(at, size)| (self.time(at), Bytes::new(u64::from(size))));
         state.on_acks(self.time(now), times, end);
-        self.0.untold.store(true, Ordering::Relaxed);
+        self.0.pending.store(true, Ordering::Relaxed);
     }
 
     /// Packets with `bytes` are lost, of which the newest left at `newest`; 0 bytes say that
@@ -214,7 +214,7 @@ impl Flow {
         let mut state = self.lock();
         let packet = Bytes::new(self.0.mtu.load(Ordering::Relaxed).max(1));
         state.on_congestion(self.time(now), self.time(newest), Bytes::new(bytes), packet, persistent);
-        self.0.untold.store(true, Ordering::Relaxed);
+        self.0.pending.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn set_mtu(&self, mtu: u16) {
@@ -228,7 +228,7 @@ impl Flow {
     /// What may be in flight.
     #[inline]
     pub(super) fn window(&self) -> u64 {
-        self.tell();
+        self.flush();
         self.0.window.load(Ordering::Relaxed)
     }
 
@@ -249,20 +249,20 @@ impl Flow {
         window.min(self.0.at_rate.load(Ordering::Relaxed).max(least))
     }
 
-    /// Tells the controller what it was not told yet.
+    /// Gives the controller the feedback that is pending.
     #[inline]
-    fn tell(&self) {
-        if self.0.untold.load(Ordering::Relaxed) {
-            drop(self.told());
+    fn flush(&self) {
+        if self.0.pending.load(Ordering::Relaxed) {
+            drop(self.flushed());
         }
     }
 
     /// The state when the controller knows all.
     #[inline]
-    fn told(&self) -> MutexGuard<'_, State> {
+    fn flushed(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        if self.0.untold.swap(false, Ordering::Relaxed) {
-            state.tell();
+        if self.0.pending.swap(false, Ordering::Relaxed) {
+            state.flush();
             self.publish(&state);
         }
         state
@@ -294,11 +294,11 @@ impl Flow {
     }
 }
 
-/// What was told to us since the controller was told.
+/// What was reported to us since the controller's last feedback.
 #[derive(Clone, Copy, Debug)]
-struct Untold {
+struct Pending {
     at: Time,
-    /// Whether an ACK told it, not a timer.
+    /// Whether an ACK reported it, not a timer.
     by_ack: bool,
     /// Whether there is a round-trip sample.
     sampled: bool,
@@ -321,7 +321,7 @@ struct State {
     newest_acked_at: Option<Time>,
     in_flight: Bytes,
     app_limited: bool,
-    untold: Option<Untold>,
+    pending: Option<Pending>,
     acked: Vec<Sent>,
     lost: Vec<Lost>,
     unanswered: Vec<Sent>,
@@ -343,7 +343,7 @@ impl State {
             newest_acked_at: None,
             in_flight: Bytes::ZERO,
             app_limited: false,
-            untold: None,
+            pending: None,
             acked: Vec::new(),
             lost: Vec::new(),
             unanswered: Vec::new(),
@@ -403,38 +403,38 @@ impl State {
         }
         self.in_flight = end.in_flight;
         self.app_limited = end.app_limited;
-        self.untold = Some(Untold { at: now, by_ack: true, sampled, acked_bytes, marked: 0, persistent: false });
+        self.pending = Some(Pending { at: now, by_ack: true, sampled, acked_bytes, marked: 0, persistent: false });
     }
 
     fn on_congestion(&mut self, now: Time, newest: Time, bytes: Bytes, packet: Bytes, persistent: bool) {
-        if self.untold.is_some_and(|untold| untold.at != now) {
-            self.tell();
+        if self.pending.is_some_and(|pending| pending.at != now) {
+            self.flush();
         }
         let by_timer =
-            Untold { at: now, by_ack: false, sampled: false, acked_bytes: Bytes::ZERO, marked: 0, persistent };
-        let untold = self.untold.get_or_insert(by_timer);
+            Pending { at: now, by_ack: false, sampled: false, acked_bytes: Bytes::ZERO, marked: 0, persistent };
+        let pending = self.pending.get_or_insert(by_timer);
         self.congestion_events += 1;
         if bytes == Bytes::ZERO {
-            // How many packets were marked is not told.
-            untold.marked += 1;
+            // How many packets were marked is not reported.
+            pending.marked += 1;
             return;
         }
-        untold.persistent |= persistent;
-        let cause = if untold.by_ack { LossCause::PacketThreshold } else { LossCause::TimeThreshold };
+        pending.persistent |= persistent;
+        let cause = if pending.by_ack { LossCause::PacketThreshold } else { LossCause::TimeThreshold };
         self.ledger.on_lost(newest, bytes, packet, cause, &mut self.lost, &mut self.unanswered);
         self.in_flight -= bytes;
         self.lost_bytes += bytes;
         self.delivery.on_lost(bytes);
     }
 
-    /// Tells the controller all that one instant brought.
-    fn tell(&mut self) {
-        let Some(untold) = self.untold.take() else { return };
-        let now = untold.at;
+    /// Gives the controller all that one instant brought.
+    fn flush(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        let now = pending.at;
         self.run_timer(now);
-        let rtt = RoundTrip { smoothed: self.smoothed, ..self.rtt.report(untold.sampled) };
+        let rtt = RoundTrip { smoothed: self.smoothed, ..self.rtt.report(pending.sampled) };
         let newest = self.acked.last();
-        let rate = newest.and_then(|newest| self.delivery.on_acked(now, untold.acked_bytes, newest, rtt.min));
+        let rate = newest.and_then(|newest| self.delivery.on_acked(now, pending.acked_bytes, newest, rtt.min));
         if self.app_limited {
             self.delivery.set_app_limited(self.in_flight);
         }
@@ -444,16 +444,16 @@ impl State {
             rtt,
             acked: &self.acked,
             lost: &self.lost,
-            acked_bytes: untold.acked_bytes,
+            acked_bytes: pending.acked_bytes,
             in_flight: self.in_flight,
             delivered: self.delivery.delivered(),
             rate,
-            ecn_marked_packets: untold.marked,
-            persistent_congestion: untold.persistent,
+            ecn_marked_packets: pending.marked,
+            persistent_congestion: pending.persistent,
             tcp: None,
             app_limited: self.app_limited,
         };
-        if !self.acked.is_empty() || !self.lost.is_empty() || untold.marked > 0 {
+        if !self.acked.is_empty() || !self.lost.is_empty() || pending.marked > 0 {
             self.controller.on_feedback(now, &feedback, &mut self.rng);
         }
         self.acked.clear();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_packets_that_nobody_saw_leave_are_still_told() {
+    fn losses_of_packets_that_nobody_saw_leave_are_still_reported() {
         assert_eq!(lost(&mut Ledger::default(), 5, 1200), [(5, 1200)]);
         assert_eq!(lost(&mut ledger(&[(10, 1)]), 10, 2500), [(10, 1000), (10, 1000), (10, 500)]);
     }
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn losses_add_up_to_what_was_told(
+        fn losses_add_up_to_what_was_reported(
             instants in prop::collection::vec((0u64..50, 1u64..5), 0..40),
             events in prop::collection::vec((any::<bool>(), 0u64..60, 1u64..9000), 0..80),
         ) {

@@ -34,10 +34,10 @@ pub fn flow_of(connection: &noq::Connection, path: PathId) -> Option<Flow> {
 struct Adapter {
     flow: Flow,
     paced: bool,
-    /// Of the ACK that is being told.
+    /// Of the ACK that is being reported.
     acked: Vec<(Instant, u16)>,
     smoothed_rtt: std::time::Duration,
-    /// What has left at one instant and was not told yet.
+    /// What has left at one instant and was not reported yet.
     sent: Option<(Instant, u64)>,
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use crate::quic::controller;
 
     #[test]
-    fn noq_is_told_the_rate_in_bytes_and_what_may_leave_at_once() {
+    fn noq_gets_the_rate_in_bytes_and_what_may_leave_at_once() {
         let factory = Arc::new(controller("vivace").unwrap());
         let adapter = congestion::ControllerFactory::build(factory.clone(), Instant::now(), 1200);
         let asked = factory.steering().flows()[0].snapshot();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_instant_are_told_together_and_count_once() {
+    fn packets_of_one_instant_are_reported_together_and_count_once() {
         let factory = Arc::new(controller("cubic").unwrap());
         let now = Instant::now();
         let mut adapter = congestion::ControllerFactory::build(factory.clone(), now, 1200);

@@ -35,7 +35,7 @@ pub fn flow_of(connection: &quinn::Connection) -> Option<Flow> {
 #[derive(Debug)]
 struct Adapter {
     flow: Flow,
-    /// Of the ACK that is being told.
+    /// Of the ACK that is being reported.
     acked: Vec<(Instant, u16)>,
     smoothed_rtt: std::time::Duration,
 }

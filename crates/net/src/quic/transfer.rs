@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_missing_is_what_is_not_told_and_both_sides_agree_on_it(
+        fn what_is_missing_is_what_is_not_reported_and_both_sides_agree_on_it(
             length in 0u64..3000,
             block in 1u16..50,
             kept in prop::collection::vec((0u64..3000, 1u64..600), 0..6),

@@ -85,7 +85,7 @@ pub struct Books<A: WireApplication> {
     pub events: Vec<A::Event>,
     /// Sessions that are over without the application knowing.
     pub over: VecDeque<(SessionId, Closed)>,
-    /// Why the last session was over of which the application was told.
+    /// Why the last session was over of which the application was notified.
     pub last_end: Option<Closed>,
     began: Instant,
     client: ClientConfig,
@@ -114,7 +114,7 @@ impl<A: WireApplication> fmt::Debug for Books<A> {
     }
 }
 
-/// Why a connection is over, as the application is told.
+/// Why a connection is over, as the application is notified.
 pub fn reason(error: &ConnectionError, is_open: bool) -> Closed {
     match error {
         ConnectionError::TimedOut => Closed::TimedOut,
@@ -368,7 +368,7 @@ impl<A: WireApplication> Books<A> {
         self.set_dirty(handle);
     }
 
-    /// A session is over, and the application is to be told.
+    /// A session is over, and the application is to be notified.
     pub fn finish(&mut self, now: Time, handle: ConnectionHandle, why: Closed) {
         let Some(session) = self.connection(handle).map(|connection| connection.session) else { return };
         if let Some(session) = session {
@@ -419,7 +419,7 @@ impl<A: WireApplication> Books<A> {
         let mut receiving = connection.quic.recv_stream(stream);
         let Ok(mut chunks) = receiving.read(true) else { return false };
         let chunk = chunks.next(usize::MAX);
-        // What was read makes room for more, which the other end is told with the next packet.
+        // What was read makes room for more, which the other end is granted with the next packet.
         let _ = chunks.finalize();
         match chunk {
             Ok(Some(chunk)) => {

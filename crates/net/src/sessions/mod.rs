@@ -196,7 +196,7 @@ impl<A: WireApplication> QuicSessions<A> {
         self.books.window.least_round_trip(self.books.connection(handle)?.member)
     }
 
-    /// Why the last session was over of which the application was told.
+    /// Why the last session was over of which the application was notified.
     pub fn last_end(&self) -> Option<Closed> {
         self.books.last_end
     }
@@ -218,7 +218,7 @@ impl<A: WireApplication> QuicSessions<A> {
         result
     }
 
-    /// Ends all sessions; the other ends are told.
+    /// Ends all sessions; the other ends are notified.
     pub fn close_all(&mut self, now: Time, port: &mut Port<'_, QuicSessions<A>>) {
         for handle in self.books.handles() {
             self.books.close(now, handle, config::GOODBYE);
@@ -252,7 +252,7 @@ impl<A: WireApplication> QuicSessions<A> {
     fn process(&mut self, now: Time, handle: ConnectionHandle) {
         let Some(connection) = self.books.connection(handle) else { return };
         let mean = connection.quic.rtt(PathId::ZERO).map(config::ours);
-        self.books.window.tell(now, connection.member, mean);
+        self.books.window.report(now, connection.member, mean);
         self.books.set_dirty(handle);
         while let Some(event) = self.books.connection_mut(handle).and_then(|connection| connection.quic.poll()) {
             match event {
@@ -275,7 +275,7 @@ impl<A: WireApplication> QuicSessions<A> {
             }
         }
         self.books.run_endpoint_events(handle);
-        self.tell_closed(now);
+        self.notify_closed(now);
     }
 
     fn on_connected(&mut self, now: Time, handle: ConnectionHandle) {
@@ -293,10 +293,10 @@ impl<A: WireApplication> QuicSessions<A> {
             }
         };
         self.books.open(handle);
-        self.tell_open(now, session, &remote);
+        self.notify_open(now, session, &remote);
     }
 
-    fn tell_open(&mut self, now: Time, session: SessionId, remote: &Remote<SocketAddr>) {
+    fn notify_open(&mut self, now: Time, session: SessionId, remote: &Remote<SocketAddr>) {
         self.app.on_open(now, session, remote, &mut Acting { now, books: &mut self.books });
     }
 
@@ -339,15 +339,15 @@ impl<A: WireApplication> QuicSessions<A> {
         }
     }
 
-    /// Tells the application of sessions that are over without it knowing.
-    fn tell_closed(&mut self, now: Time) {
+    /// Notifies the application of sessions that are over without it knowing.
+    fn notify_closed(&mut self, now: Time) {
         while let Some((session, why)) = self.books.over.pop_front() {
             self.app.on_closed(now, session, why, &mut Acting { now, books: &mut self.books });
             self.books.vacate(session);
         }
     }
 
-    fn tell_silences(&mut self, now: Time) {
+    fn notify_silences(&mut self, now: Time) {
         let mut silences = std::mem::take(&mut self.silences);
         self.books.window.poll(now, &mut silences);
         for Silence { member, has_begun } in silences.drain(..) {
@@ -360,8 +360,8 @@ impl<A: WireApplication> QuicSessions<A> {
 
     /// Sends what is to be sent: what connections have to say, then datagrams as long as the window has room.
     fn settle(&mut self, now: Time, port: &mut Port<'_, QuicSessions<A>>) {
-        self.tell_silences(now);
-        self.tell_closed(now);
+        self.notify_silences(now);
+        self.notify_closed(now);
         self.is_stalled = false;
         let (mut withheld, mut waiting) = (0, self.books.blocked());
         loop {
@@ -397,9 +397,9 @@ impl<A: WireApplication> QuicSessions<A> {
                 }
             }
         }
-        self.tell_closed(now);
+        self.notify_closed(now);
         for event in self.books.events.drain(..) {
-            port.tell(event);
+            port.emit(event);
         }
     }
 
@@ -489,8 +489,8 @@ impl<A: WireApplication> Endpoint for QuicSessions<A> {
         for handle in self.books.overdue_handshakes(now) {
             self.books.finish(now, handle, Closed::TimedOut);
         }
-        self.tell_silences(now);
-        self.tell_closed(now);
+        self.notify_silences(now);
+        self.notify_closed(now);
         if self.app.timer(now) <= now {
             self.app.on_timer(now, &mut Acting { now, books: &mut self.books });
         }

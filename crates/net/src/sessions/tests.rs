@@ -20,9 +20,9 @@ impl WireLength for Blob {
     }
 }
 
-/// What an application was told.
+/// What an application was notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum Event {
     Open(SessionId, PeerKey, bool),
     Message(SessionId, Vec<u8>),
     Datagram(SessionId, usize),
@@ -30,10 +30,10 @@ enum Told {
     Closed(SessionId, Closed),
 }
 
-/// Notes what it is told, and sends as many datagrams as it shall.
+/// Notes its events, and sends as many datagrams as it shall.
 #[derive(Debug, Default)]
 struct Notes {
-    told: Vec<Told>,
+    events: Vec<Event>,
     refuses: bool,
     /// To whom, and how many more.
     datagrams: BTreeMap<SessionId, u32>,
@@ -43,17 +43,17 @@ struct Notes {
 
 impl Notes {
     fn datagrams_from(&self, session: SessionId) -> usize {
-        self.told.iter().filter(|told| matches!(told, Told::Datagram(of, _) if *of == session)).count()
+        self.events.iter().filter(|event| matches!(event, Event::Datagram(of, _) if *of == session)).count()
     }
 
     fn opened(&self) -> Vec<SessionId> {
-        let opened = self.told.iter();
-        opened.filter_map(|told| if let Told::Open(session, ..) = told { Some(*session) } else { None }).collect()
+        let opened = self.events.iter();
+        opened.filter_map(|event| if let Event::Open(session, ..) = event { Some(*session) } else { None }).collect()
     }
 
     fn closed(&self) -> Vec<Closed> {
-        let closed = self.told.iter();
-        closed.filter_map(|told| if let Told::Closed(_, why) = told { Some(*why) } else { None }).collect()
+        let closed = self.events.iter();
+        closed.filter_map(|event| if let Event::Closed(_, why) = event { Some(*why) } else { None }).collect()
     }
 }
 
@@ -68,19 +68,19 @@ impl Application for Notes {
     }
 
     fn on_open(&mut self, _: Time, session: SessionId, remote: &Remote<SocketAddr>, _: &mut impl Sessions<Notes>) {
-        self.told.push(Told::Open(session, remote.key, remote.is_initiator));
+        self.events.push(Event::Open(session, remote.key, remote.is_initiator));
     }
 
     fn on_message(&mut self, _: Time, session: SessionId, message: Blob, _: &mut impl Sessions<Notes>) {
-        self.told.push(Told::Message(session, message.0));
+        self.events.push(Event::Message(session, message.0));
     }
 
     fn on_datagram(&mut self, _: Time, session: SessionId, datagram: Blob, _: &mut impl Sessions<Notes>) {
-        self.told.push(Told::Datagram(session, datagram.0.len()));
+        self.events.push(Event::Datagram(session, datagram.0.len()));
     }
 
     fn on_silent(&mut self, _: Time, session: SessionId, is_silent: bool, _: &mut impl Sessions<Notes>) {
-        self.told.push(Told::Silent(session, is_silent));
+        self.events.push(Event::Silent(session, is_silent));
         if is_silent {
             self.silent.insert(session);
         } else {
@@ -89,7 +89,7 @@ impl Application for Notes {
     }
 
     fn on_closed(&mut self, _: Time, session: SessionId, why: Closed, _: &mut impl Sessions<Notes>) {
-        self.told.push(Told::Closed(session, why));
+        self.events.push(Event::Closed(session, why));
     }
 
     fn on_timer(&mut self, _: Time, _: &mut impl Sessions<Notes>) {}
@@ -199,7 +199,7 @@ impl World {
                 for machine in self.runtime.machines() {
                     println!("{:?} in flight {:?} {:?}", machine.limits(), machine.in_flight(), machine.counters());
                 }
-                panic!("{what} never came; {:?}", self.told());
+                panic!("{what} never came; {:?}", self.last_events());
             }
             let next = self.runtime.now() + Duration::from_millis(50);
             self.runtime.turn(next).unwrap();
@@ -211,9 +211,9 @@ impl World {
         self.runtime.run_until(end).unwrap();
     }
 
-    fn told(&self) -> Vec<&[Told]> {
-        let last = |told: &'_ Vec<Told>| told.len().saturating_sub(10);
-        self.runtime.machines().map(|machine| &machine.app.told[last(&machine.app.told)..]).collect()
+    fn last_events(&self) -> Vec<&[Event]> {
+        let last = |events: &'_ Vec<Event>| events.len().saturating_sub(10);
+        self.runtime.machines().map(|machine| &machine.app.events[last(&machine.app.events)..]).collect()
     }
 
     /// A session from the first peer to the second, open at both ends.
@@ -232,8 +232,8 @@ impl World {
 fn a_session_opens_and_both_ends_know_the_other_by_its_key() {
     let mut world = World::with_peers(2);
     let (one, other) = world.opened(0, 1);
-    assert_eq!(world.app(0).told, [Told::Open(one, world.key(1), false)]);
-    assert_eq!(world.app(1).told, [Told::Open(other, world.key(0), true)]);
+    assert_eq!(world.app(0).events, [Event::Open(one, world.key(1), false)]);
+    assert_eq!(world.app(1).events, [Event::Open(other, world.key(0), true)]);
     let round_trip = world.act(0, |_, sessions| sessions.least_round_trip(one)).unwrap();
     assert!(round_trip > Duration::ZERO && round_trip < PATIENCE);
 }
@@ -248,8 +248,8 @@ fn messages_come_in_order_and_whole_both_ways_and_datagrams_too() {
         world.send(1, other, message.clone());
     }
     let received = |notes: &Notes| -> Vec<Vec<u8>> {
-        let message = |told: &Told| if let Told::Message(_, bytes) = told { Some(bytes.clone()) } else { None };
-        notes.told.iter().filter_map(message).collect()
+        let message = |event: &Event| if let Event::Message(_, bytes) = event { Some(bytes.clone()) } else { None };
+        notes.events.iter().filter_map(message).collect()
     };
     world.until("messages", |world| [0, 1].iter().all(|&peer| received(world.app(peer)).len() == messages.len()));
     assert!(received(world.app(0)) == messages && received(world.app(1)) == messages);
@@ -266,20 +266,20 @@ fn a_peer_with_another_key_is_refused_and_learns_nothing() {
     let mut world = World::with_peers(3);
     let (address, key) = (world.address(1), world.key(2));
     let session = world.open(0, address, Some(key));
-    world.until("a refusal", |world| !world.app(0).told.is_empty());
-    assert_eq!(world.app(0).told, [Told::Closed(session, Closed::Refused)]);
+    world.until("a refusal", |world| !world.app(0).events.is_empty());
+    assert_eq!(world.app(0).events, [Event::Closed(session, Closed::Refused)]);
     world.run_for(Duration::from_millis(200));
-    assert_eq!(world.app(1).told, []);
+    assert_eq!(world.app(1).events, []);
 }
 
 #[test]
-fn who_is_not_accepted_is_told() {
+fn who_is_not_accepted_learns_so() {
     let mut world = World::with_peers(2);
     world.act(1, |notes, _| notes.refuses = true);
     let (address, key) = (world.address(1), world.key(1));
     let session = world.open(0, address, Some(key));
-    world.until("a refusal", |world| world.app(0).told.contains(&Told::Closed(session, Closed::Refused)));
-    assert_eq!(world.app(1).told, []);
+    world.until("a refusal", |world| world.app(0).events.contains(&Event::Closed(session, Closed::Refused)));
+    assert_eq!(world.app(1).events, []);
     assert_eq!(world.runtime.machine(1).sessions(), 0);
 }
 
@@ -288,7 +288,7 @@ fn a_session_that_is_closed_is_over_at_the_other_end_and_leaves_nothing() {
     let mut world = World::with_peers(2);
     let (one, other) = world.opened(0, 1);
     world.act(0, |_, sessions| sessions.close(one));
-    world.until("a goodbye", |world| world.app(1).told.contains(&Told::Closed(other, Closed::ByPeer)));
+    world.until("a goodbye", |world| world.app(1).events.contains(&Event::Closed(other, Closed::ByPeer)));
     world.until("an end", |world| world.runtime.machines().all(|machine| machine.connections() == 0));
     let counts: Vec<_> = world.runtime.machines().map(|machine| (machine.sessions(), machine.in_flight())).collect();
     assert_eq!(counts, [(0, Bytes::ZERO), (0, Bytes::ZERO)]);
@@ -317,10 +317,10 @@ fn who_vanishes_is_silent_then_gone_and_holds_nobody_up() {
     }
     let gone = world.app(0).opened()[1];
     world.act(0, |notes, _| notes.datagrams = [(gone, 20_000), (to_second, 3000)].into());
-    world.until("its silence", |world| world.app(0).told.contains(&Told::Silent(gone, true)));
+    world.until("its silence", |world| world.app(0).events.contains(&Event::Silent(gone, true)));
     // What nobody answers has left the window to the other one.
     world.until("the other's datagrams", |world| world.app(1).datagrams_from(at_second) > 2000);
-    world.until("its end", |world| world.app(0).told.contains(&Told::Closed(gone, Closed::TimedOut)));
+    world.until("its end", |world| world.app(0).events.contains(&Event::Closed(gone, Closed::TimedOut)));
 }
 
 #[test]
@@ -328,8 +328,8 @@ fn nobody_answers_and_the_attempt_ends() {
     let mut world = World::with_peers(1);
     let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let session = world.open(0, deaf.local_addr().unwrap(), None);
-    world.until("an end", |world| !world.app(0).told.is_empty());
-    assert_eq!(world.app(0).told, [Told::Closed(session, Closed::TimedOut)]);
+    world.until("an end", |world| !world.app(0).events.is_empty());
+    assert_eq!(world.app(0).events, [Event::Closed(session, Closed::TimedOut)]);
 }
 
 #[test]
@@ -337,10 +337,10 @@ fn who_sends_garbage_is_closed_and_others_are_not() {
     let mut world = World::with_peers(4);
     let sessions: Vec<_> = (1..4).map(|peer| world.opened(peer, 0)).collect();
     world.send(1, sessions[0].0, vec![GARBAGE, 1, 2]);
-    world.until("its end", |world| world.app(0).told.contains(&Told::Closed(sessions[0].1, Closed::Misused)));
-    world.act(2, |notes, _| notes.told.clear());
+    world.until("its end", |world| world.app(0).events.contains(&Event::Closed(sessions[0].1, Closed::Misused)));
+    world.act(2, |notes, _| notes.events.clear());
     world.send(3, sessions[2].0, vec![7]);
-    world.until("a message", |world| world.app(0).told.contains(&Told::Message(sessions[2].1, vec![7])));
+    world.until("a message", |world| world.app(0).events.contains(&Event::Message(sessions[2].1, vec![7])));
     world.until("what it is told", |world| world.app(1).closed() == [Closed::ByPeer]);
     assert_eq!((world.app(0).closed(), world.runtime.machine(0).counters().untrue), (vec![Closed::Misused], 1));
 }
@@ -436,7 +436,7 @@ fn packets_of_strangers_cost_nothing_and_a_flood_of_handshakes_disturbs_nobody()
         }
     }
     world.send(1, one, vec![1]);
-    world.until("a message", |world| world.app(0).told.contains(&Told::Message(other, vec![1])));
+    world.until("a message", |world| world.app(0).events.contains(&Event::Message(other, vec![1])));
     assert_eq!((world.runtime.machine(0).connections(), world.app(0).closed()), (1, vec![]));
 }
 
@@ -449,7 +449,7 @@ fn no_more_sessions_are_there_than_may_be_nor_handshakes_of_one_network() {
     for peer in 1..6 {
         world.open(peer, address, Some(key));
     }
-    let is_settled = |world: &World, peer: usize| !world.app(peer).told.is_empty();
+    let is_settled = |world: &World, peer: usize| !world.app(peer).events.is_empty();
     world.until("answers", |world| (1..6).all(|peer| is_settled(world, peer)));
     world.run_for(Duration::from_millis(300));
     let refused = (1..6).filter(|&peer| world.app(peer).closed() == [Closed::Refused]).count();

@@ -22,7 +22,7 @@ pub struct Video {
     pub is_entry_point: bool,
 }
 
-/// What an application is told.
+/// What an application is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
     /// At a viewer: the server has let it in.

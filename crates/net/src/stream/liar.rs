@@ -102,7 +102,7 @@ impl MaybeLiar {
     }
 
     /// What leaves in the place of `datagram`, if anything does.
-    fn told(&mut self, datagram: Datagram<Signed>) -> Option<Datagram<Signed>> {
+    fn replacement(&mut self, datagram: Datagram<Signed>) -> Option<Datagram<Signed>> {
         let Datagram::Packet { id, stamp, packet } = datagram else { return Some(datagram) };
         let packet = match self.lie {
             None | Some(Lie::Claims) => packet,
@@ -216,9 +216,9 @@ impl Application for MaybeLiar {
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Self::Datagram)> {
         loop {
             let (to, datagram) = self.peer.next_datagram(now)?;
-            if let Some(told) = self.told(datagram) {
-                self.traffic.on_datagram(&told, (DATAGRAM_HEADERS + told.wire_length()) as u64);
-                return Some((to, told));
+            if let Some(replacement) = self.replacement(datagram) {
+                self.traffic.on_datagram(&replacement, (DATAGRAM_HEADERS + replacement.wire_length()) as u64);
+                return Some((to, replacement));
             }
         }
     }

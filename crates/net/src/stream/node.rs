@@ -7,7 +7,7 @@
 //!                  +-----------------+
 //! ```
 //!
-//! All channels are bounded. An application that does not take its packets in time is told of a gap in their
+//! All channels are bounded. An application that does not take its packets in time is notified of a gap in their
 //! place; one that gives video faster than it is sent is told to wait.
 
 use std::fmt;

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_lasts_from_the_last_push_to_the_next_and_is_told_while_it_lasts() {
+    fn an_outage_lasts_from_the_last_push_to_the_next_and_is_reported_while_it_lasts() {
         let at = |millis: u64| Time::ZERO + Duration::from_millis(millis);
         let mut outages = Outages::default();
         let mut pushed = [PacketId(0), PacketId(0)];
@@ -80,8 +80,8 @@ mod tests {
         // Slice 1 stops for 0.8 s, slice 0 for good.
         pushed[1] = PacketId(3000);
         outages.look(at(2700), 2, |slice| pushed[usize::from(slice)]);
-        let told =
+        let outage =
             |slice, length| Outage { slice, began: Duration::from_millis(1900), length: Duration::from_millis(length) };
-        assert_eq!(outages.all(at(3000)), [told(1, 800), told(0, 1100)]);
+        assert_eq!(outages.all(at(3000)), [outage(1, 800), outage(0, 1100)]);
     }
 }

@@ -26,7 +26,7 @@ use super::tally::Tally;
 use crate::runtime::Runtime;
 use crate::sessions::Sent;
 
-/// How often figures are told.
+/// How often figures are published.
 const PERIOD: Duration = Duration::from_millis(1000);
 
 /// How often a viewer looks for slices that have stopped.
@@ -61,12 +61,12 @@ pub(super) struct Running {
     stream: Option<StreamInfo>,
     forged: u64,
     /// Of packets that the application did not take: the first, and how many.
-    untold: Option<(u64, u64)>,
+    gap: Option<(u64, u64)>,
     untaken: u64,
     source: (u64, u64),
     tally: Tally,
-    /// When figures were told last, and what had been sent until then.
-    told: (Time, u64),
+    /// When figures were published last, and what had been sent until then.
+    last_figures: (Time, u64),
     outages: Outages,
 }
 
@@ -132,11 +132,11 @@ impl Running {
             state,
             stream: None,
             forged: 0,
-            untold: None,
+            gap: None,
             untaken: 0,
             source: (0, 0),
             tally: Tally::default(),
-            told: (Time::ZERO, 0),
+            last_figures: (Time::ZERO, 0),
             outages: Outages::default(),
         };
         (running, receiver)
@@ -149,7 +149,7 @@ impl Running {
             let now = self.runtime.now();
             if now >= next {
                 next = now + PERIOD;
-                self.tell_figures(now);
+                self.publish_figures(now);
             }
             if now >= next_look {
                 next_look = now + LOOK;
@@ -223,7 +223,7 @@ impl Running {
             StreamEvent::Server(ServerEvent::Excluded(client)) => NodeEvent::Excluded(client.0),
             StreamEvent::Server(ServerEvent::LeftOut(client)) => NodeEvent::LeftOut(client.0),
         };
-        self.tell(event);
+        self.notify(event);
     }
 
     fn of_client(&mut self, event: ClientEvent<Arc<[u8]>>) -> NodeEvent {
@@ -253,38 +253,38 @@ impl Running {
         }
     }
 
-    /// Tells the application, if it has room; of packets for which it had none, as soon as it has.
-    fn tell(&mut self, event: NodeEvent) {
-        if let Some((number, packets)) = self.untold
+    /// Notifies the application, if it has room; of packets for which it had none, as soon as it has.
+    fn notify(&mut self, event: NodeEvent) {
+        if let Some((number, packets)) = self.gap
             && self.events.try_send(NodeEvent::Gap { number, packets }).is_ok()
         {
-            self.untold = None;
+            self.gap = None;
         }
         let (number, packets, is_here) = match event {
             NodeEvent::Packet { number, .. } => (number, 1, true),
             NodeEvent::Gap { number, packets } => (number, packets, false),
-            // What is told late is told in its order, or not at all.
-            _ if self.untold.is_some() => return,
+            // What is handed over late is so in its order, or not at all.
+            _ if self.gap.is_some() => return,
             _ => {
                 let _ = self.events.try_send(event);
                 return;
             }
         };
-        if self.untold.is_none() && self.events.try_send(event).is_ok() {
+        if self.gap.is_none() && self.events.try_send(event).is_ok() {
             return;
         }
         self.untaken += u64::from(is_here);
-        let (first, before) = self.untold.unwrap_or((number, 0));
-        self.untold = Some((first, before + packets));
+        let (first, before) = self.gap.unwrap_or((number, 0));
+        self.gap = Some((first, before + packets));
     }
 
-    fn tell_figures(&mut self, now: Time) {
+    fn publish_figures(&mut self, now: Time) {
         let peer = self.runtime.machine(0);
         let before = self.tally.received;
         let key = self.key;
         self.tally.count(peer.open_sessions().map(|(session, remote, traffic)| (session, remote.key == key, traffic)));
-        let (told_at, sent_before) = std::mem::replace(&mut self.told, (now, peer.sent().bytes));
-        let span = now.since(told_at).as_secs_f64().max(1e-3);
+        let (last_at, sent_before) = std::mem::replace(&mut self.last_figures, (now, peer.sent().bytes));
+        let span = now.since(last_at).as_secs_f64().max(1e-3);
         let rate = |bytes: u64| Rate::from_bytes_per_sec_f64(bytes as f64 / span);
         let (all_sent, (_, _, lost)) = (peer.sent(), peer.totals());
         let Tally { received, from_server, too_long, narrowest, narrow_sessions, .. } = self.tally;

@@ -1,5 +1,5 @@
 //! Where a running peer stands, for dashboards: figures as the machines know them. What is unknown is none,
-//! never 0. Clients are told by their numbers.
+//! never 0. Clients are known by their numbers.
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
@@ -66,7 +66,7 @@ pub struct Snapshot {
     pub key: PeerKey,
     /// How it is.
     pub state: State,
-    /// How the stream travels; none before a viewer is told.
+    /// How the stream travels; none before a viewer is informed.
     pub mode: Option<Mode>,
     /// In how many slices.
     pub slices: Option<u8>,

@@ -399,7 +399,7 @@ fn one_flow_serves_several_receivers() {
 }
 
 #[test]
-fn offsets_that_were_asked_for_are_told_in_order_and_an_end_when_it_is_closed() {
+fn offsets_that_were_asked_for_are_reported_in_order_and_an_end_when_it_is_closed() {
     let clock = Clock::start();
     let mut senders = senders(clock);
     let key = FlowKey { port: 0, from: senders.local_addr(0).unwrap(), label: Label { connection: 1, receiver: 0 } };
@@ -458,7 +458,7 @@ fn flows_beyond_the_most_are_refused_and_one_that_falls_silent_makes_room() {
 }
 
 #[test]
-fn marks_are_counted_and_told_and_data_leaves_as_ecn_capable_if_asked() {
+fn marks_are_counted_and_reported_and_data_leaves_as_ecn_capable_if_asked() {
     let clock = Clock::start();
     let mut receivers =
         Receivers::new(clock, ReceiverConfig { accept: Accept::All, ..ReceiverConfig::default() }).unwrap();

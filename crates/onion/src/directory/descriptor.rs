@@ -127,7 +127,7 @@ pub struct ServiceEntry {
 }
 
 impl ServiceEntry {
-    /// What others are told of these keys.
+    /// What others learn of these keys.
     pub fn new(keys: &ServiceKeys) -> ServiceEntry {
         ServiceEntry { dh: keys.dh.0, kem: keys.kem.to_vec() }
     }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_epoch_has_its_key_which_the_address_tells_and_the_owner_signs_for() {
+    fn each_epoch_has_its_key_which_the_address_yields_and_the_owner_signs_for() {
         let secret = ReceiverSecret::from_seed(&[3; 32]);
         let (one, other) = (secret.blinded(4), secret.blinded(5));
         assert_ne!(one.public(), other.public());

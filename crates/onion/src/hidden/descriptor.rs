@@ -24,7 +24,7 @@ use crate::session::ServiceKeys;
 use crate::session::handshake::KEM_KEY;
 
 /// Mailboxes that a descriptor names at most.
-pub const MOST_MAILBOXES_TOLD: usize = 4;
+pub const MOST_MAILBOXES_NAMED: usize = 4;
 
 /// Bytes of one mailbox.
 pub const MAILBOX_BYTES: usize = 2 + LABEL;
@@ -34,7 +34,7 @@ pub const SALT: usize = 16;
 
 const TAG: usize = 16;
 
-const PLAIN: usize = 32 + KEM_KEY + 1 + MOST_MAILBOXES_TOLD * MAILBOX_BYTES + 1;
+const PLAIN: usize = 32 + KEM_KEY + 1 + MOST_MAILBOXES_NAMED * MAILBOX_BYTES + 1;
 
 /// Bytes of half of what is sealed.
 pub const HALF: usize = (PLAIN + TAG) / 2;
@@ -165,7 +165,7 @@ impl Descriptor {
     ///
     /// # Panics
     ///
-    /// When there is no mailbox, or there are more than [`MOST_MAILBOXES_TOLD`].
+    /// When there is no mailbox, or there are more than [`MOST_MAILBOXES_NAMED`].
     pub fn seal(
         &self,
         address: &Address,
@@ -174,7 +174,7 @@ impl Descriptor {
         version: u64,
         salt: [u8; SALT],
     ) -> [Part; PARTS] {
-        assert!((1..=MOST_MAILBOXES_TOLD).contains(&self.mailboxes.len()), "a descriptor names one to four mailboxes");
+        assert!((1..=MOST_MAILBOXES_NAMED).contains(&self.mailboxes.len()), "a descriptor names one to four mailboxes");
         let mut bytes = Vec::with_capacity(PLAIN + TAG);
         let mut writer = Writer::new(&mut bytes);
         writer.bytes(&self.keys.dh.0);
@@ -219,7 +219,7 @@ impl Descriptor {
         let dh = seal::PublicKey(reader.array()?);
         let kem: Box<[u8; KEM_KEY]> = Box::new(reader.array()?);
         let count = usize::from(reader.u8()?);
-        if !(1..=MOST_MAILBOXES_TOLD).contains(&count) {
+        if !(1..=MOST_MAILBOXES_NAMED).contains(&count) {
             return Err(CodecError::Value("mailboxes"));
         }
         let mailboxes = (0..count).map(|_| MailboxAt::read(&mut reader)).collect::<Result<_, _>>()?;

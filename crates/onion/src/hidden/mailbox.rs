@@ -245,7 +245,7 @@ impl<C: Cryptography> Mailboxes<C> {
                     }
                 };
                 if let Some(answer) = answer {
-                    self.tell(label, state, answer);
+                    self.answer_state(label, state, answer);
                 }
             }
             Request::Publish { part, answer } => {
@@ -307,7 +307,7 @@ impl<C: Cryptography> Mailboxes<C> {
         }
         self.fill(label, blocks);
         if let Some(answer) = answer {
-            self.tell(label, state, answer);
+            self.answer_state(label, state, answer);
         }
     }
 
@@ -325,7 +325,7 @@ impl<C: Cryptography> Mailboxes<C> {
         }
     }
 
-    fn tell(&mut self, label: Label, state: MailboxState, answer: ReplyBlock) {
+    fn answer_state(&mut self, label: Label, state: MailboxState, answer: ReplyBlock) {
         let mailbox = self.mailboxes.get(&label).filter(|_| state == MailboxState::Open);
         let (held, dry) = mailbox.map_or((0, 0), |mailbox| (mailbox.held.len() as u16, mailbox.dry));
         self.answer(Answer::Mailbox { label, state, held, dry }, answer);

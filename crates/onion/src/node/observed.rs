@@ -1,12 +1,12 @@
 //! What a relay sees of the packets that pass it, for demonstrations: from where, to where, how many.
 //!
-//! A relay keeps nothing of that unless it was told to ([`RelayNode::observe`](super::RelayNode::observe)). This is
-//! all that an adversary gets who runs it, but for the instants and the names of keys.
+//! A relay keeps nothing of that unless it was configured to ([`RelayNode::observe`](super::RelayNode::observe)). This
+//! is all that an adversary gets who runs it, but for the instants and the names of keys.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Pairs of neighbours that are told apart at most; those beyond count in [`Observed::others`].
+/// Pairs of neighbours that are kept apart at most; those beyond count in [`Observed::others`].
 pub const MOST_PAIRS: usize = 4096;
 
 /// A neighbour on a packet's path, as a relay knows it.

@@ -21,7 +21,7 @@ use crate::size::DATAGRAM;
 
 /// What a relay offers besides relaying: an exit, a mailbox. `()` offers nothing.
 pub trait Service {
-    /// What its application is told.
+    /// What its application is notified of.
     type Event;
 
     /// A body has come for `label`. What is to be sent then is asked for when [`Service::timer`] says so.

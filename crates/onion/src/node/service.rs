@@ -90,8 +90,8 @@ impl<C: Cryptography> SessionService<C> {
         Some(result)
     }
 
-    /// Tells what has happened in `session`, which may have something to send now.
-    fn tell(&mut self, session: SessionName, events: &mut Vec<ServiceEvent>) {
+    /// Collects the events of `session`, which may have something to send now.
+    fn collect_events(&mut self, session: SessionName, events: &mut Vec<ServiceEvent>) {
         let Some(exit) = self.exits.get_mut(session) else { return self.forget(session) };
         events.extend(core::iter::from_fn(|| exit.poll_event()).map(|event| ServiceEvent { session, event }));
         self.awake.insert(session);
@@ -126,7 +126,7 @@ impl<C: Cryptography> Service for SessionService<C> {
         if label == self.label
             && let Some(session) = self.exits.on_cell(now, &body[..self.cell_bytes])
         {
-            self.tell(session, events);
+            self.collect_events(session, events);
         }
     }
 
@@ -136,7 +136,7 @@ impl<C: Cryptography> Service for SessionService<C> {
             self.due_of.remove(&session);
             if let Some(exit) = self.exits.get_mut(session) {
                 exit.on_timer(now);
-                self.tell(session, events);
+                self.collect_events(session, events);
             }
         }
     }

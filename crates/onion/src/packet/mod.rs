@@ -156,7 +156,7 @@ pub type Datagram = [u8; DATAGRAM];
 /// Where a datagram's name begins as the client that made its path gets it: what the last relay appended.
 pub(crate) const NAME: usize = HEADER - SLOT;
 
-/// What an application has to say, or was told.
+/// What an application has to say, or was sent.
 pub fn body(datagram: &Datagram) -> &[u8; BODY] {
     datagram[HEADER + INTEGRITY..].try_into().expect("the rest of a datagram is its body")
 }

@@ -140,7 +140,7 @@ fn p02_colluding_hops_1_and_3_find_no_shared_bytes() {
 }
 
 #[test]
-fn p02_a_block_tells_its_user_nothing_of_what_relays_see() {
+fn p02_a_block_shows_its_user_nothing_of_what_relays_see() {
     for cached in [false, true] {
         let mut net = Net::<Real>::new(4, 8, 1);
         if cached {
@@ -215,7 +215,7 @@ fn p03_a_replay_is_dropped_at_once_after_a_restart_and_after_a_change_of_epoch()
 }
 
 #[test]
-fn p04_headers_tell_neither_position_nor_length() {
+fn p04_headers_show_neither_position_nor_length() {
     // Every byte of a header at every place of paths of every length is uniform: its mean over many packets is
     // 127.5, with σ = 73.9 / √n. 6.5 σ: of 10 × 200 means one in 10⁷ is beyond that by chance.
     const PACKETS: usize = 400;

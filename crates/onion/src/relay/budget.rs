@@ -16,7 +16,7 @@ use anabranch_control::time::{Duration, Time};
 /// Of the budget, what one sender may take by itself is one part of this many.
 const SHARES: u64 = 8;
 
-/// Senders that are told apart; those of one place share.
+/// Senders that are kept apart; those of one place share.
 const PLACES: usize = 256;
 
 /// Who sends, as far as a relay knows.

@@ -217,7 +217,7 @@ impl<C: Cryptography> Relay<C> {
         self.process_from(now, || Sender::Any, datagram)
     }
 
-    /// The same where senders are told apart; who sends is asked for set-ups alone.
+    /// The same where senders are kept apart; who sends is asked for set-ups alone.
     pub fn process_from(&mut self, now: Time, sender: impl FnOnce() -> Sender, datagram: &mut Datagram) -> Outcome {
         self.end_grace(now);
         match self.take_off(now, sender, datagram) {

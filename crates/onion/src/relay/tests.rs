@@ -56,15 +56,15 @@ fn arrives<C: Cryptography>(k: u16, seed: u64) -> Result<(), TestCaseError> {
 }
 
 /// What became of one packet, in words that do not depend on the cryptography.
-type Told = (u16, String);
+type Event = (u16, String);
 
 /// All that can happen to packets, at random: whatever comes about is noted.
-fn story<C: Cryptography>(seed: u64) -> Vec<Told> {
+fn story<C: Cryptography>(seed: u64) -> Vec<Event> {
     const RELAYS: u16 = 6;
     let mut net = Net::<C>::new(RELAYS, 6, seed);
     // Draws of the story alone: it never looks at bytes of packets, which differ.
     let mut dice = Rng::stream(seed, "story");
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let mut underway: Vec<(u16, Datagram)> = Vec::new();
     let mut passed: Vec<(u16, Datagram)> = Vec::new();
     let mut receipts = Vec::new();
@@ -125,7 +125,7 @@ fn story<C: Cryptography>(seed: u64) -> Vec<Told> {
                 let (relay, mut datagram) = underway.swap_remove(dice.below(underway.len()));
                 passed.push((relay, datagram));
                 let outcome = net.process(relay, &mut datagram);
-                told.push((relay, format!("{outcome:?}")));
+                events.push((relay, format!("{outcome:?}")));
                 match outcome {
                     Outcome::Forward { to, .. } => underway.push((to.0, datagram)),
                     Outcome::ToClient { .. } => {
@@ -133,7 +133,7 @@ fn story<C: Cryptography>(seed: u64) -> Vec<Told> {
                         let twice = dice.chance(0.1);
                         for mut datagram in core::iter::repeat_n(datagram, 1 + usize::from(twice)) {
                             let opened = net.made.open(&mut net.user, &mut datagram);
-                            told.push((relay, format!("{opened:?}")));
+                            events.push((relay, format!("{opened:?}")));
                         }
                     }
                     _ => {}
@@ -143,9 +143,9 @@ fn story<C: Cryptography>(seed: u64) -> Vec<Told> {
         }
     }
     for (relay, state) in net.relays.iter().enumerate() {
-        told.push((relay as u16, format!("{:?}, {} ids", state.counts(), state.ids())));
+        events.push((relay as u16, format!("{:?}, {} ids", state.counts(), state.ids())));
     }
-    told
+    events
 }
 
 proptest! {
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn both_cryptographies_tell_the_same_story(seed: u64) {
+    fn both_cryptographies_give_the_same_story(seed: u64) {
         let (real, transparent) = (story::<Real>(seed), story::<Transparent>(seed));
         for (place, (real, transparent)) in real.iter().zip(&transparent).enumerate() {
             prop_assert_eq!(real, transparent, "event {}", place);
@@ -437,7 +437,7 @@ fn an_epoch_that_begins_within_the_grace_of_another_ends_the_one_before() {
 }
 
 #[test]
-fn a_wait_is_told_to_each_relay_alone() {
+fn a_wait_is_given_to_each_relay_alone() {
     let mut net = Net::<Real>::new(3, 8, 1);
     let mut hops = net.hops(&[0, 1, 2]);
     let waits = [0.25, 17.5, 8_000.0].map(|ms| Duration::from_nanos((ms * 1e6) as u64));

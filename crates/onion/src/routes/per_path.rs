@@ -65,7 +65,7 @@ impl PerPath {
     }
 
     /// A path that `allows`, one of the selection or one that `draw` makes; and its name there, by which
-    /// its outcome is told.
+    /// its outcome is reported.
     pub fn choose(
         &mut self,
         allows: impl Fn(&Path) -> bool,

@@ -85,7 +85,7 @@ pub struct Via {
     pub timeout: Duration,
 }
 
-/// What a driver is told.
+/// What a driver is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// The service has answered.
@@ -145,7 +145,7 @@ pub struct Client {
     shape: Shape,
     watch: Watch,
     grants: Grants,
-    /// The number of the first cell whose blocks are not void, while the service is to be told.
+    /// The number of the first cell whose blocks are not void, while the service is to be notified.
     void: Option<u64>,
     void_due: bool,
     probed: Time,
@@ -368,7 +368,7 @@ impl Client {
             let fits = (format.payload() - BLOCKS_HEADER) / size;
             let mut bytes = Vec::new();
             let (first, count) = self.grants.take(now, fits.min(OPENING_BLOCKS), &mut bytes);
-            // What becomes of them is not told: the service has no clock yet.
+            // What becomes of them is not reported: the service has no clock yet.
             let _ = self.grants.on_undelivered(first, count);
             let mut payload = Vec::new();
             Frame::Blocks { size, bytes: &bytes }.encode(&mut payload);
@@ -441,7 +441,7 @@ impl Client {
                         self.push(ClientEvent::BlockUndelivered { serial });
                     }
                 }
-                (Carried::Pace, Settled::Came(at)) if !self.watch.is_due => self.watch.on_told(at),
+                (Carried::Pace, Settled::Came(at)) if !self.watch.is_due => self.watch.on_rate_received(at),
                 (Carried::Pace, Settled::Lost) => self.watch.is_due = true,
                 (Carried::Void, Settled::Came(_)) if !self.void_due => self.void = None,
                 (Carried::Void, Settled::Lost) => self.void_due = self.void.is_some(),

@@ -17,7 +17,7 @@ pub const FORGET: Duration = Duration::from_millis(300_000);
 /// Answers to one opening at most: what it has blocks for.
 const MAX_ANSWERS: u32 = 8;
 
-/// What a driver is told.
+/// What a driver is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExitEvent {
     /// Of a stream.

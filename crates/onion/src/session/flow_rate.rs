@@ -1,4 +1,4 @@
-//! Any flow controller as the total rate of a session, told of one step at a time.
+//! Any flow controller as the total rate of a session, given feedback of one step at a time.
 //!
 //! A flow controller reacts to single packets, and so does the rate that it sets; what a relay drops would be seen
 //! at the other end at once. Here it hears of a step when the step is over, as if all of its cells had been answered
@@ -27,7 +27,7 @@ const CELL: Bytes = Bytes::new(1000);
 /// Before a round trip is known: RFC 6298 2.1's first timeout is what it would then wait.
 const UNKNOWN: Duration = Duration::SECOND;
 
-/// A flow controller and what it was told.
+/// A flow controller and the feedback that it got.
 #[derive(Clone, Debug)]
 pub struct FlowRate {
     controller: Box<dyn FlowController>,
@@ -105,7 +105,7 @@ impl TotalRate for FlowRate {
         let flight = round_trip.as_secs_f64() / step.elapsed.as_secs_f64().max(1e-3);
         let in_flight = CELL * ((step.sent as f64 * flight.min(1.0)) as u64).max(1);
         let lost = step.sent.saturating_sub(step.delivered);
-        // Which of them were lost is not told; they are taken to lie evenly among the others.
+        // Which of them were lost is not reported; they are taken to lie evenly among the others.
         let is_lost = |number: u64| (number + 1) * lost / step.sent.max(1) > number * lost / step.sent.max(1);
         let (mut acked, mut gone) = (Vec::new(), Vec::new());
         for number in 0..step.sent {

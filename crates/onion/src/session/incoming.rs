@@ -29,7 +29,7 @@ pub struct Incoming {
     end: Option<u64>,
     /// Whether whoever reads knows of the end.
     end_reported: bool,
-    /// What the other end may send, as it was told.
+    /// What the other end may send, as was granted to it.
     limit: u64,
 }
 
@@ -171,19 +171,19 @@ impl Incoming {
         self.highest > 0 || self.end.is_some()
     }
 
-    /// Whether the other end should be told of more credit.
+    /// Whether the other end should be granted more credit.
     pub fn owes_credit(&self) -> bool {
         self.end.is_none() && self.read + STREAM_WINDOW - self.limit >= STREAM_WINDOW / 4
     }
 
     /// What the other end may send now.
-    pub fn limit_to_tell(&self) -> u64 {
+    pub fn next_limit(&self) -> u64 {
         self.read + STREAM_WINDOW
     }
 
-    /// It was told.
-    pub fn on_credit_told(&mut self) {
-        self.limit = self.limit.max(self.limit_to_tell());
+    /// The credit was sent.
+    pub fn on_credit_sent(&mut self) {
+        self.limit = self.limit.max(self.next_limit());
     }
 
     /// Bytes of memory, about.
@@ -242,7 +242,7 @@ mod tests {
             assert!(incoming.memory() <= STREAM_WINDOW as usize + 1024, "{}", incoming.memory());
             while incoming.read(&mut out) > 0 {}
             assert!(incoming.owes_credit());
-            incoming.on_credit_told();
+            incoming.on_credit_sent();
         }
         assert!(offset > 50 * STREAM_WINDOW);
     }

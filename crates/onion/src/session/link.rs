@@ -70,7 +70,7 @@ pub(super) struct Link {
     pub settled: Vec<(Carried, Settled)>,
     pub ping_due: bool,
     pub end: Option<End>,
-    /// Whether the other end is to be told that it is over.
+    /// Whether the other end is to be notified that it is over.
     pub close_due: bool,
 }
 
@@ -100,10 +100,10 @@ impl Link {
     }
 
     /// The session is over; the first reason counts.
-    pub fn finish(&mut self, end: End, tells: bool) {
+    pub fn finish(&mut self, end: End, notifies_peer: bool) {
         if self.end.is_none() {
             self.end = Some(end);
-            self.close_due = tells && self.keys.is_some();
+            self.close_due = notifies_peer && self.keys.is_some();
         }
     }
 

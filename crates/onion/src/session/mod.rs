@@ -2,7 +2,7 @@
 //! packets that take another path each.
 //!
 //! The service is an exit, which connects to hosts, or a hidden receiver. Both ends are machines without IO:
-//! they hand out *cells* of one length to be carried, and are told which cells came, in any order, twice, or never.
+//! they hand out *cells* of one length to be carried, and are given which cells came, in any order, twice, or never.
 //! A cell of the [`Client`] goes over a path that the driver chooses; a cell of the service ([`Exit`], one of the
 //! [`Exits`] of a service) goes over a single-use reply block of the client, and without a block it waits.
 //!

@@ -1,4 +1,4 @@
-//! Cells that came: each counts once, and the other end is told which came and when.
+//! Cells that came: each counts once, and it is reported to the other end which came and when.
 //!
 //! A report is owed once 16 cells that ask for it have come, or a quarter of a round trip after the first, 25 ms at
 //! least. Who only receives sends nothing but blocks and reports: waiting lets a report ride with as many blocks as a cell

@@ -281,7 +281,7 @@ impl Shape {
         }
     }
 
-    /// Cell `number`, which was told to be lost, has come after all.
+    /// Cell `number`, which was reported as lost, has come after all.
     pub fn on_late(&mut self, number: u64) {
         if self.has(number) && self.lost > 0 {
             (self.delivered, self.lost) = (self.delivered + 1, self.lost - 1);
@@ -324,12 +324,12 @@ impl Shape {
 pub struct Watch {
     rate: Box<dyn TotalRate>,
     turn: u32,
-    /// Whether the other end must be told.
+    /// Whether the rate must be sent to the other end.
     pub is_due: bool,
     /// Since when it knows the rate, in its clock.
     known: Option<Time>,
-    /// The number after the highest that has come, and what that was when it was told since when: of the cells below,
-    /// those that had come by then were not counted.
+    /// The number after the highest that has come, and what that was when it was reported since when: of the cells
+    /// below, those that had come by then were not counted.
     next: u64,
     counts_from: u64,
     from: Option<(u64, Time)>,
@@ -366,13 +366,13 @@ impl Watch {
         &*self.rate
     }
 
-    /// Counts what the other end is told.
+    /// Counts the rates that are sent to the other end.
     pub fn turn(&self) -> u32 {
         self.turn
     }
 
-    /// The other end was told at `at` in its clock.
-    pub fn on_told(&mut self, at: Time) {
+    /// The rate reached the other end at `at` in its clock.
+    pub fn on_rate_received(&mut self, at: Time) {
         if self.known.is_none() {
             (self.known, self.counts_from) = (Some(at), self.next);
         }
@@ -519,7 +519,7 @@ mod tests {
         watch.is_due = false;
         (0..50).for_each(|number| watch.on_cell(at(number), number, at(number), None));
         assert_eq!(watch.from, None);
-        watch.on_told(at(50));
+        watch.on_rate_received(at(50));
         // Half of 1000 cells a second are lost.
         for number in (50..152).step_by(2) {
             watch.on_cell(at(number), number, at(number), None);
@@ -530,13 +530,13 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_came_before_it_was_told_that_the_rate_is_known_are_not_lost() {
+    fn cells_that_came_before_it_learned_that_the_rate_is_known_are_not_lost() {
         let mut watch = Watch::new(Box::new(Stepped::default()));
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
         watch.is_due = false;
         (0..100).filter(|number| *number != 55).for_each(|number| watch.on_cell(at(number), number, at(number), None));
         // The report on the cell with the rate has waited; one of those that left since is slow.
-        watch.on_told(at(50));
+        watch.on_rate_received(at(50));
         watch.on_cell(at(101), 55, at(55), None);
         (100..300).for_each(|number| watch.on_cell(at(number), number, at(number), None));
         watch.on_timer(watch.timer().unwrap());

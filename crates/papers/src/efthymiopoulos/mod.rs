@@ -25,7 +25,7 @@ fn with_seeds(lab: &FlowLab, full: u64, quick: u64) -> Vec<FlowScenario> {
 }
 
 /// Every link's random law as the values that it gives with the scenario's seed, so that
-/// they can be told beside what was measured. A link and its way back share one law's
+/// they can be shown beside what was measured. A link and its way back share one law's
 /// values: the paper's links have one latency.
 fn written_out(scenario: &FlowScenario) -> FlowScenario {
     let mut scenario = scenario.clone();

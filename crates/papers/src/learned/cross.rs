@@ -211,7 +211,7 @@ mod tests {
 
     fn episode(interval_s: f64, steps: &[(f32, f32, f32)]) -> Episode {
         let step = |&(throughput, queue, drop): &(f32, f32, f32)| Step {
-            told: Vec::new(),
+            rates: Vec::new(),
             throughput: Vec::new(),
             active: Vec::new(),
             terms: Terms { throughput, queue, drop, ..Terms::default() },

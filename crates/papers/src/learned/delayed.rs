@@ -31,8 +31,8 @@ const INTERVAL_MS: u64 = 100;
 /// Steps that late reports are late: a second.
 const LATE: usize = 10;
 
-/// What `ppo-late-told` sees of itself: what it told in this many steps.
-const TOLD: usize = 12;
+/// What `ppo-late-told` sees of itself: what it directed in this many steps.
+const PROMPT_HISTORY: usize = 12;
 
 /// The environment as somebody sees it.
 type Sees = fn(Spec) -> Spec;
@@ -47,10 +47,10 @@ fn late(spec: Spec) -> Spec {
     Spec { delay: LATE, ..spec }
 }
 
-/// Reports are late, and what was told since is seen beside them.
-fn told(mut spec: Spec) -> Spec {
+/// Reports are late, and what was directed since is seen beside them.
+fn with_prompt_rate(mut spec: Spec) -> Spec {
     spec.features.push(Feature::PromptRate);
-    Spec { history: TOLD, ..late(spec) }
+    Spec { history: PROMPT_HISTORY, ..late(spec) }
 }
 
 /// Runs it.
@@ -66,7 +66,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let deciders: Vec<(&str, Sees, Vec<Actor>)> = vec![
         ("ppo-fresh", now, fresh.clone()),
         ("ppo-late", late, trained(lab.id, "", late)?),
-        ("ppo-late-told", told, trained(lab.id, "told", told)?),
+        ("ppo-late-told", with_prompt_rate, trained(lab.id, "told", with_prompt_rate)?),
         ("ppo-trained-on-fresh", late, fresh),
         ("rule-fresh", now, vec![Actor::Rule { late: 0 }]),
         ("rule-late", now, vec![Actor::Rule { late: LATE }]),

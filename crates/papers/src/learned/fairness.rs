@@ -27,8 +27,8 @@ const TRAINED: (std::ops::RangeInclusive<usize>, std::ops::RangeInclusive<f64>) 
 /// Draws of round trips and beginnings in each cell.
 const DRAWS: (u64, u64) = (5, 1);
 
-/// Shares are those of what was carried from then on, when all have begun and answered what they were told: half of an
-/// episode.
+/// Shares are those of what was carried from then on, when all have begun and answered what they were directed: half of
+/// an episode.
 const FROM_S: f64 = 10.0;
 
 /// A cell of the grid.
@@ -67,7 +67,7 @@ impl Shown {
     fn of(episode: &Episode) -> Shown {
         let from = (FROM_S / episode.interval_s).round() as usize;
         let steps = &episode.steps[from.min(episode.steps.len())..];
-        let hosts = 0..steps.first().map_or(0, |step| step.told.len());
+        let hosts = 0..steps.first().map_or(0, |step| step.rates.len());
         let is_there = |host: &usize| steps.iter().any(|step| step.active[*host]);
         let carried: Vec<f64> =
             hosts.filter(is_there).map(|host| steps.iter().map(|step| step.throughput[host]).sum()).collect();
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn shares_are_of_those_who_send_and_of_the_second_half() {
         let step = |at: usize| Step {
-            told: vec![0.5; 3],
+            rates: vec![0.5; 3],
             throughput: if at < 100 { vec![1.0, 0.0, 0.0] } else { vec![0.25, 0.5, 0.0] },
             active: vec![true, true, false],
             terms: Terms { queue: 0.25, ..Terms::default() },

@@ -47,7 +47,7 @@ pub struct Play {
 /// A step of one.
 pub struct Step {
     /// Relative rates in force, host by host.
-    pub told: Vec<f64>,
+    pub rates: Vec<f64>,
     /// What each host carried of what the link carries.
     pub throughput: Vec<f64>,
     /// Who had something to send at its end.
@@ -127,7 +127,7 @@ impl Job for Play {
             };
             let seen = session.seen();
             steps.push(Step {
-                told: seen.iter().map(|host| host.rate).collect(),
+                rates: seen.iter().map(|host| host.rate).collect(),
                 throughput: seen.iter().map(|host| host.throughput).collect(),
                 active: seen.iter().map(|host| host.active > 0).collect(),
                 terms: session.terms(),

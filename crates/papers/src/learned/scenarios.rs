@@ -1,7 +1,7 @@
 //! [C3]'s three training scenarios: one flow, two that begin together, two of which one begins later.
 //!
-//! What five trainings end with is played beside an oracle, and what the first of them told after 10, 50 and 100 episodes
-//! is drawn, as the paper draws it.
+//! What five trainings end with is played beside an oracle, and what the first of them directed after 10, 50 and 100
+//! episodes is drawn, as the paper draws it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const TRAININGS: u64 = 5;
 /// Steps of an episode.
 const EPISODE: u64 = 100;
 
-/// Episodes after which the paper draws what is told.
+/// Episodes after which the paper draws what is directed.
 const DRAWN: [u64; 3] = [10, 50, 100];
 
 /// Of what the oracle gets, what a training is to reach.
@@ -28,7 +28,7 @@ const GOAL: f64 = 0.95;
 /// Steps after a flow begins that count as its beginning: a second.
 const SETTLING: usize = 10;
 
-/// A host has its share when it is told as much within this part of it.
+/// A host has its share when it is directed as much within this part of it.
 const NEAR: f64 = 0.1;
 
 /// Scenario 1.
@@ -80,15 +80,15 @@ fn run(lab: &FlowLab, name: &str, episodes: u64, about: &str) -> Result<Findings
         lab.mean_row("ppo", "reward_of_oracle", "", &of_oracle),
         lab.row("ppo", "trainings_at_goal", "", Some(near)),
     ];
-    let most = oracle[0].steps[0].told.len();
+    let most = oracle[0].steps[0].rates.len();
     for active in 1..=most {
         let settled: Vec<Settled> = last.iter().map(|played| Settled::of(played, active)).collect();
-        if settled.iter().all(|one| one.told.is_nan()) {
+        if settled.iter().all(|one| one.rate.is_nan()) {
             continue;
         }
         let how = if active == 1 { "alone" } else { "together" };
         let all = |of: fn(&Settled) -> f64| settled.iter().map(of).collect::<Vec<f64>>();
-        rows.push(lab.mean_row("ppo", &format!("send_rate[{how}]"), "of the link", &all(|one| one.told)));
+        rows.push(lab.mean_row("ppo", &format!("send_rate[{how}]"), "of the link", &all(|one| one.rate)));
         rows.push(lab.mean_row("ppo", &format!("deviation[{how}]"), "of the link", &all(|one| one.deviation)));
         rows.push(lab.mean_row("ppo", &format!("throughput[{how}]"), "of the link", &all(|one| one.throughput)));
     }
@@ -141,53 +141,55 @@ fn settled(episode: &Episode) -> Vec<usize> {
     (0..active.len()).map(|at| if is_settled(at) { active[at] } else { 0 }).collect()
 }
 
-/// What hosts were told, and carried, while this many of them were active and none had begun just before.
+/// What hosts were directed, and carried, while this many of them were active and none had begun just before.
 struct Settled {
-    /// Means over hosts and steps, and the mean deviation of what one host was told in an episode.
-    told: f64,
+    /// Means over hosts and steps, and the mean deviation of what one host was directed in an episode.
+    rate: f64,
     deviation: f64,
     throughput: f64,
 }
 
 impl Settled {
     fn of(episodes: &[Episode], active: usize) -> Settled {
-        let (mut told, mut deviations, mut throughput) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut deviations, mut throughput) = (Vec::new(), Vec::new(), Vec::new());
         for episode in episodes {
             let settled = settled(episode);
-            let hosts = 0..episode.steps.first().map_or(0, |step| step.told.len());
+            let hosts = 0..episode.steps.first().map_or(0, |step| step.rates.len());
             for host in hosts {
                 let steps = || {
                     episode.steps.iter().zip(&settled).filter(|(step, count)| **count == active && step.active[host])
                 };
-                let of_host: Vec<f64> = steps().map(|(step, _)| step.told[host]).collect();
+                let of_host: Vec<f64> = steps().map(|(step, _)| step.rates[host]).collect();
                 throughput.extend(steps().map(|(step, _)| step.throughput[host]));
                 deviations.extend(anabranch_stats::std_dev(&of_host));
-                told.extend(of_host);
+                rates.extend(of_host);
             }
         }
-        Settled { told: mean(&told), deviation: mean(&deviations), throughput: mean(&throughput) }
+        Settled { rate: mean(&rates), deviation: mean(&deviations), throughput: mean(&throughput) }
     }
 }
 
-/// Steps after the second host began until both are told about half of the link; all that follow if they never are.
+/// Steps after the second host began until both are directed about half of the link; all that follow if they never are.
 fn steps_to_share(episode: &Episode) -> f64 {
     let both = |step: &&super::play::Step| step.active.iter().all(|&is| is);
-    let has_share = |told: f64| (told - 0.5).abs() <= NEAR * 0.5;
+    let has_share = |rate: f64| (rate - 0.5).abs() <= NEAR * 0.5;
     let steps: Vec<_> = episode.steps.iter().skip_while(|step| !both(step)).collect();
-    steps.iter().position(|step| step.told.iter().all(|&told| has_share(told))).unwrap_or(steps.len()) as f64
+    steps.iter().position(|step| step.rates.iter().all(|&rate| has_share(rate))).unwrap_or(steps.len()) as f64
 }
 
-/// What hosts were told and carried over an episode.
+/// What hosts were directed and carried over an episode.
 fn rates(episode: &Episode) -> XyChart {
-    let hosts = episode.steps.first().map_or(0, |step| step.told.len());
+    let hosts = episode.steps.first().map_or(0, |step| step.rates.len());
     let axes = (Axis::new("time", "s").from_zero(), Axis::new("of the link", "").range(0.0, 1.3));
     (0..hosts).fold(XyChart::new(axes.0, axes.1), |chart, host| {
         let points = |of: &dyn Fn(&super::play::Step) -> f64| {
             episode.steps.iter().enumerate().map(|(step, seen)| (episode.at(step), of(seen))).collect::<Vec<_>>()
         };
-        chart.series(Series::line(format!("host {host}, told"), points(&|step| step.told[host])).slot(2 * host)).series(
-            Series::line(format!("host {host}, carried"), points(&|step| step.throughput[host])).slot(2 * host + 1),
-        )
+        chart
+            .series(Series::line(format!("host {host}, told"), points(&|step| step.rates[host])).slot(2 * host))
+            .series(
+                Series::line(format!("host {host}, carried"), points(&|step| step.throughput[host])).slot(2 * host + 1),
+            )
     })
 }
 
@@ -197,7 +199,7 @@ mod tests {
     use crate::learned::play::Step;
     use anabranch_env::Terms;
 
-    /// A second host joins at step 20; it and the first are told half from step 23 on.
+    /// A second host joins at step 20; it and the first are directed half from step 23 on.
     fn episode() -> Episode {
         let step = |at: usize| {
             let (first, second) = match at {
@@ -207,7 +209,7 @@ mod tests {
             };
             let is_there = at >= 20;
             Step {
-                told: vec![first, second],
+                rates: vec![first, second],
                 throughput: vec![first, second],
                 active: vec![true, is_there],
                 terms: Terms::default(),
@@ -243,16 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_told_apart_by_who_is_there() {
+    fn rates_are_distinguished_by_who_is_there() {
         let episodes = [episode()];
         let (alone, together) = (Settled::of(&episodes, 1), Settled::of(&episodes, 2));
-        assert_eq!((alone.told, alone.deviation), (1.0, 0.0));
-        assert!((together.told - 0.5).abs() < 1e-9 && together.deviation < 1e-9, "each host told one thing");
-        assert!(Settled::of(&episodes, 3).told.is_nan());
+        assert_eq!((alone.rate, alone.deviation), (1.0, 0.0));
+        assert!((together.rate - 0.5).abs() < 1e-9 && together.deviation < 1e-9, "each host directed one thing");
+        assert!(Settled::of(&episodes, 3).rate.is_nan());
     }
 
     #[test]
-    fn a_half_is_reached_when_both_are_told_it() {
+    fn a_half_is_reached_when_both_are_directed_it() {
         assert_eq!(steps_to_share(&episode()), 3.0);
         let never = Episode { steps: episode().steps.into_iter().take(22).collect(), interval_s: 0.1 };
         assert_eq!(steps_to_share(&never), 2.0);

@@ -1,5 +1,5 @@
 //! [C3]'s outlook, sub-domains: a coordinator above tells four of them what part of an even share their hosts may have, each
-//! second, and a rule in each divides. Budgets, which are shares as they were when it was told, stand beside it.
+//! second, and a rule in each divides. Budgets, which are shares as they were when it was directed, stand beside it.
 //!
 //! ```text
 //! kept = (score - Cubic's alone) / (score of a rule that tells all hosts, each 100 ms - Cubic's alone)
@@ -51,7 +51,7 @@ fn keeping(draw: u64) -> Spec {
     Spec { actuator: Actuator::Rate, ..spec(draw) }
 }
 
-/// No sub-domains: hosts are told, and often.
+/// No sub-domains: hosts are directed, and often.
 fn flat(draw: u64) -> Spec {
     Spec { agents: Agents::Hosts, interval: Duration::from_millis(FLAT_MS), ..keeping(draw) }
 }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn seconds_are_counted_alike_however_often_is_decided() {
         let step = |throughput: [f64; 3], queue: f32, drop: f32| Step {
-            told: vec![0.5; 3],
+            rates: vec![0.5; 3],
             throughput: throughput.to_vec(),
             active: vec![true, true, throughput[2] > 0.0],
             terms: Terms { throughput: throughput.iter().sum::<f64>() as f32, queue, drop, ..Terms::default() },

@@ -38,15 +38,15 @@ pub fn run(lab: &Lab, loopback: &dyn Loopback, rows: &mut Vec<Row>) -> Result<()
             let runs = if is_default { lab.seconds(RUNS.0, RUNS.1) } else { 1 };
             let file = |run| FileOverRelays { course, controller: entry.name, seed: lab.scenario.seed + run };
             let arrived = lab.send_all(loopback, &(0..runs).map(file).collect::<Vec<_>>())?;
-            rows.extend(told(lab, entry.name, name, course, &arrived));
+            rows.extend(rows_of(lab, entry.name, name, course, &arrived));
         }
     }
     Ok(())
 }
 
-/// What is told of the runs of a course. Of relays that are killed nobody can say what they would have
+/// The rows of the runs of a course. Of relays that are killed nobody can say what they would have
 /// allowed, so it is the time.
-fn told(lab: &Lab, controller: &str, name: &str, course: Course, arrived: &[Option<Arrived>]) -> Vec<Row> {
+fn rows_of(lab: &Lab, controller: &str, name: &str, course: Course, arrived: &[Option<Arrived>]) -> Vec<Row> {
     let row = |metric: &str, unit: &str, of: fn(&Arrived) -> f64| {
         let values = OfRuns::of(arrived, |arrived| arrived.as_ref().map(of));
         lab.mean_row(controller, &format!("{metric}[{name}]"), unit, values.values())

@@ -23,7 +23,7 @@
 //! - The mean of the change of `W` is zero where `W` is its own mean, although the change is
 //!   not linear in `W`. Never so: this is the model's own error.
 //!
-//! A figure beyond `p W = 1/10`, `W` and `p` the model's, is told and not judged.
+//! A figure beyond `p W = 1/10`, `W` and `p` the model's, is reported and not judged.
 
 use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::time::{Duration, Time};

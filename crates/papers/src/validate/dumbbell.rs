@@ -213,7 +213,7 @@ impl Case {
     }
 }
 
-/// The checks, and what is told only: what lies outside of what a comparison assumes.
+/// The checks, and what is reported only: what lies outside of what a comparison assumes.
 pub fn checks(reference: Option<&Path>, progress: &Progress) -> Result<(Vec<Check>, Vec<Check>), ValidationError> {
     compare(&lines(reference)?, progress)
 }
@@ -263,7 +263,7 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
 }
 
 /// Where Cubic is not ns-3's within [`CLASSIC`], and why is not known: with larger windows than four flows over 5 Mbit/s
-/// have, under losses. That was seen when these cases were first compared, and is told, not judged.
+/// have, under losses. That was seen when these cases were first compared, and is reported, not judged.
 fn is_open(reading: &Reading, line: &Line) -> bool {
     let is_larger = line.flows == 1 || line.bottleneck_mbit_s > 5;
     reading.ours == "cubic" && reading.recovery.is_tcp() && is_larger && line.loss > 0.001
@@ -348,7 +348,7 @@ mod tests {
         let (checks, outside) = compare(&parse(&format!("{header}\n{row}\n")).unwrap(), &Progress::default()).unwrap();
         let [check] = &checks[..] else { panic!("{checks:?}") };
         assert!(check.model.contains("rfc6675") && check.holds(), "{check:?}");
-        let [told] = &outside[..] else { panic!("{outside:?}") };
-        assert!(!told.model.contains("rfc6675") && told.bound.contains("without RACK"), "{told:?}");
+        let [unjudged] = &outside[..] else { panic!("{outside:?}") };
+        assert!(!unjudged.model.contains("rfc6675") && unjudged.bound.contains("without RACK"), "{unjudged:?}");
     }
 }

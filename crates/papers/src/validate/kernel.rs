@@ -64,7 +64,7 @@ struct Reading {
     theirs: &'static str,
     ours: &'static str,
     parameters: &'static str,
-    /// Whether the bound holds for it, or the difference is told alone.
+    /// Whether the bound holds for it, or the difference is reported alone.
     judged: bool,
 }
 
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_is_not_judged_is_told_and_one_run_alone_says_nothing() {
+    fn a_reading_that_is_not_judged_is_reported_and_one_run_alone_says_nothing() {
         let case = Case { congestion: "cubic", rate_mbit_s: 5, loss: 0.01 };
         let ours = simulate(&[case], EXTENT, &Progress::default()).unwrap().remove(0);
         assert!((1.0..5.0).contains(&ours.load_mbit_s()), "{}", ours.load_mbit_s());

@@ -70,7 +70,7 @@ impl Check {
 pub struct Validation {
     /// What was compared.
     pub checks: Vec<Check>,
-    /// What lies outside of what its model assumes, with the reason as its bound: told, and
+    /// What lies outside of what its model assumes, with the reason as its bound: reported, and
     /// held against nothing.
     pub outside: Vec<Check>,
     /// What was not, and why.

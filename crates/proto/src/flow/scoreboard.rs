@@ -273,22 +273,15 @@ impl Scoreboard {
         if !self.is_selective {
             return Ok(self.on_cumulative_ack(now, ack, rtt, again, acked));
         }
-        let (mut acked_bytes, mut pipe_bytes) = (Bytes::ZERO, Bytes::ZERO);
+        let mut answer = Answer::default();
         for (low, high) in ack.ranges.iter().rev() {
             for number in low.max(self.first)..=high {
-                let segment = &mut self.segments[(number - self.first) as usize];
-                if segment.has_arrived() {
+                if self.segments[(number - self.first) as usize].has_arrived() {
                     continue;
                 }
-                segment.reported_by = self.acks;
-                acked.push(segment.sent);
-                acked_bytes += segment.sent.size;
-                let copies = core::mem::take(&mut segment.copies);
-                pipe_bytes += segment.sent.size * u64::from(copies);
-                self.in_flight -= u32::from(copies);
+                let offset = self.deliver(number, &mut answer, acked);
                 // A rescue waits there too, though its loss is not known.
                 if !again.is_empty() {
-                    let offset = segment.offset;
                     again.retain(|piece| piece.offset != offset);
                 }
                 self.highest_arrived = self.highest_arrived.max(number + 1);
@@ -298,8 +291,21 @@ impl Scoreboard {
         acked.sort_by_key(|sent| sent.at);
         let sampled = self.advance(now, rtt);
         self.note_phase(!acked.is_empty(), sampled.is_some(), again);
-        let sampled = sampled == Some(true);
-        Ok(Answer { sampled, acked_bytes, pipe_bytes, ..Answer::default() })
+        Ok(Answer { sampled: sampled == Some(true), ..answer })
+    }
+
+    /// This ACK is the first to report segment `number`, whose copies leave the pipe: both are counted in `answer`, and
+    /// its last transmission is added to `acked`. Where its data begin in the stream.
+    #[inline]
+    fn deliver(&mut self, number: u64, answer: &mut Answer, acked: &mut Vec<Sent>) -> u64 {
+        let segment = &mut self.segments[(number - self.first) as usize];
+        segment.reported_by = self.acks;
+        acked.push(segment.sent);
+        answer.acked_bytes += segment.sent.size;
+        let copies = core::mem::take(&mut segment.copies);
+        answer.pipe_bytes += segment.sent.size * u64::from(copies);
+        self.in_flight -= u32::from(copies);
+        segment.offset
     }
 
     /// The same without selective ACKs, of which only a range from 0 on is heard.
@@ -313,17 +319,11 @@ impl Scoreboard {
     ) -> Answer {
         let lowest = ack.ranges.iter().last().filter(|(low, _)| *low == 0);
         let end = lowest.map_or(0, |(_, high)| high + 1);
-        let (mut acked_bytes, mut pipe_bytes) = (Bytes::ZERO, Bytes::ZERO);
+        let mut answer = Answer::default();
         for number in self.first..end {
-            let segment = &mut self.segments[(number - self.first) as usize];
-            segment.reported_by = self.acks;
-            acked.push(segment.sent);
-            acked_bytes += segment.sent.size;
-            let copies = core::mem::take(&mut segment.copies);
-            pipe_bytes += segment.sent.size * u64::from(copies);
-            self.in_flight -= u32::from(copies);
+            let offset = self.deliver(number, &mut answer, acked);
             // What waits to be sent again is in order.
-            if again.front().is_some_and(|piece| piece.offset <= segment.offset) {
+            if again.front().is_some_and(|piece| piece.offset <= offset) {
                 again.pop_front();
             }
         }
@@ -333,9 +333,8 @@ impl Scoreboard {
         let sampled = self.advance(now, rtt);
         let is_duplicate = sampled.is_none() && before.1;
         self.note_phase(is_duplicate || sampled.is_some(), sampled.is_some(), again);
-        let mut restored_bytes = Bytes::ZERO;
         if sampled.is_some() {
-            (restored_bytes, pipe_bytes) = self.settle(pipe_bytes);
+            (answer.restored_bytes, answer.pipe_bytes) = self.settle(answer.pipe_bytes);
         } else if is_duplicate {
             let leaves = match before.0 {
                 Phase::Open => self.duplicate_acks <= LIMITED_TRANSMIT || self.phase == Phase::Recovery,
@@ -343,18 +342,17 @@ impl Scoreboard {
                 Phase::Timeout => false,
             };
             if leaves {
-                pipe_bytes += self.presume();
+                answer.pipe_bytes += self.presume();
             }
         }
-        if acked_bytes.get() > 2 * self.full {
+        if answer.acked_bytes.get() > 2 * self.full {
             self.event = match self.event {
                 TcpRecovery::Open => TcpRecovery::Jumped { ended: false },
                 TcpRecovery::Ended => TcpRecovery::Jumped { ended: true },
                 other => other,
             };
         }
-        let sampled = sampled == Some(true);
-        Answer { sampled, acked_bytes, pipe_bytes, restored_bytes, ..Answer::default() }
+        Answer { sampled: sampled == Some(true), ..answer }
     }
 
     /// A segment behind the gap has arrived; which one, nobody knows. What leaves the pipe with it.

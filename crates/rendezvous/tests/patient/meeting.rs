@@ -239,7 +239,7 @@ fn a_flood_of_initials_leaves_nothing_and_friends_meet_when_it_is_over() {
 }
 
 #[test]
-fn who_waits_at_a_rendezvous_that_dies_is_told_and_nobody_is_there_to_answer() {
+fn who_waits_at_a_rendezvous_that_dies_learns_so_and_nobody_is_there_to_answer() {
     let mut relay = Relay::start("127.0.0.1:0", Limits::default());
     let at = relay.at;
     run(async {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_it_as_another_kind_is_told_the_command() {
+    fn who_runs_it_as_another_kind_gets_the_command() {
         let error = crate::file::parse_any("[adversary]\n[onion]\n", "o.toml", &[]).unwrap_err().to_string();
         assert!(error.contains("o.toml:2") && error.contains("anabranch onion attack"), "{error}");
     }

@@ -76,7 +76,7 @@ impl Port {
         self.link.depart(now, size)
     }
 
-    /// When it is free again, if something may wait for that and nobody has been told yet.
+    /// When it is free again, if something may wait for that and nobody has been notified yet.
     pub fn await_end(&mut self) -> Option<Time> {
         // A discipline may have something that it counts no bytes for.
         let is_empty = self.link.discipline.is_none() && self.line.messages.is_empty();

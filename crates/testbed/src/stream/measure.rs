@@ -60,10 +60,10 @@ impl Log {
         (to - from).saturating_sub(missed.sum())
     }
 
-    /// Packets that went to the player from time `from` on, as far as is told, and those that did not.
+    /// Packets that went to the player from time `from` on, as far as is reported, and those that did not.
     fn played_and_missed(&self, from: f64) -> (u64, u64) {
-        let told = &self.released[self.released.partition_point(|(_, at)| *at < from)..];
-        let played = match (told.first(), told.last()) {
+        let released = &self.released[self.released.partition_point(|(_, at)| *at < from)..];
+        let played = match (released.first(), released.last()) {
             (Some((first, _)), Some((last, _))) => self.played_between(*first, last + 1),
             _ => 0,
         };
@@ -194,15 +194,15 @@ fn outages_after(viewer: &Viewer, time: f64) -> Vec<f64> {
 }
 
 fn upload(viewer: &Viewer) -> ReportedUpload {
-    let told = |line: &Line| {
+    let capacity = |line: &Line| {
         let rate = Rate::from_bits_per_sec(line.here.upload.capacity_bits_per_s? as u64);
         Some((Duration::from_secs_f64(line.uptime_s), rate))
     };
     ReportedUpload {
         node: viewer.arriving.node,
         line: viewer.arriving.upload,
-        first: viewer.said.iter().find_map(told),
-        last: viewer.said.iter().rev().find_map(told).map(|(_, rate)| rate),
+        first: viewer.said.iter().find_map(capacity),
+        last: viewer.said.iter().rev().find_map(capacity).map(|(_, rate)| rate),
     }
 }
 

@@ -70,9 +70,9 @@ pub struct ReportedUpload {
     pub node: u32,
     /// Its line.
     pub line: Rate,
-    /// Since the viewer runs, and what it told then; none before it knew.
+    /// Since the viewer runs, and what it reported then; none before it knew.
     pub first: Option<(Duration, Rate)>,
-    /// The last that it told.
+    /// The last that it reported.
     pub last: Option<Rate>,
 }
 

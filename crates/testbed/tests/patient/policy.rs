@@ -49,12 +49,12 @@ link = "bottleneck"
 policy = "p.safetensors"
 "#;
 
-/// What it tells each host, of the link. The rule would tell a third.
-const TOLD: f32 = 0.125;
+/// What it directs each host, of the link. The rule would direct a third.
+const DIRECTED: f32 = 0.125;
 
-/// A policy that tells all hosts [`TOLD`] while they have something to send, and nothing before.
+/// A policy that directs all hosts to [`DIRECTED`] while they have something to send, and nothing before.
 fn scenario(actuator: Actuator) -> FlowScenario {
-    steered(SCENARIO, actuator, Layer { weights: vec![TOLD], biases: vec![0.0] })
+    steered(SCENARIO, actuator, Layer { weights: vec![DIRECTED], biases: vec![0.0] })
 }
 
 /// What `text` says, under a policy that sees who is active.
@@ -82,11 +82,11 @@ fn steered(text: &str, actuator: Actuator, layer: Layer) -> FlowScenario {
     }
 }
 
-/// Writes down what is told.
+/// Writes down decisions.
 #[derive(Default)]
-struct Told(Mutex<Vec<(Time, Vec<f32>)>>);
+struct Decisions(Mutex<Vec<(Time, Vec<f32>)>>);
 
-impl Monitor for Told {
+impl Monitor for Decisions {
     fn on_second(&self) {}
 
     fn is_interrupted(&self) -> bool {
@@ -99,19 +99,22 @@ impl Monitor for Told {
 }
 
 #[test]
-fn each_stack_keeps_to_what_the_policy_tells_its_host() {
+fn each_stack_keeps_to_what_the_policy_directs_its_host() {
     if let Err(reason) = testbed_available() {
         eprintln!("skipped: {reason}");
         return;
     }
     let scenario = scenario(Actuator::Rate);
-    let told = Told::default();
-    let emulated = anabranch_testbed::run(&scenario, &told).unwrap();
-    let told = told.0.into_inner().unwrap();
+    let decisions = Decisions::default();
+    let emulated = anabranch_testbed::run(&scenario, &decisions).unwrap();
+    let decisions = decisions.0.into_inner().unwrap();
     // Each 50 ms of 5 s; on a busy machine some are missed.
-    assert!((10..=100).contains(&told.len()), "{} decisions", told.len());
-    assert!(told.iter().all(|(_, rates)| rates.iter().all(|rate| [0.0, TOLD].contains(rate))), "{told:?}");
-    assert_eq!(told.last().unwrap().1, [TOLD; 3], "all send");
+    assert!((10..=100).contains(&decisions.len()), "{} decisions", decisions.len());
+    assert!(
+        decisions.iter().all(|(_, rates)| rates.iter().all(|rate| [0.0, DIRECTED].contains(rate))),
+        "{decisions:?}"
+    );
+    assert_eq!(decisions.last().unwrap().1, [DIRECTED; 3], "all send");
     // A pace of 1 Mbit/s with headers: data at most, and half of it whatever the machine is busy with.
     for flow in &emulated.measured.flows {
         let goodput = flow.goodput_bytes as f64 * 8.0 / 4e6;
@@ -139,7 +142,7 @@ policy = "p.safetensors"
 
 /// The handshake and what is under way take a round trip and a half; a first window of ten packets takes another trip.
 #[test]
-fn a_connection_begins_with_the_window_that_the_policy_tells() {
+fn a_connection_begins_with_the_window_that_the_policy_directs() {
     if let Err(reason) = testbed_available() {
         eprintln!("skipped: {reason}");
         return;

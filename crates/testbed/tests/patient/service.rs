@@ -39,7 +39,7 @@ rate = "4 Mbit/s"
 "#;
 
 #[test]
-fn flows_keep_to_budgets_that_a_coordinator_tells_their_hosts() {
+fn flows_keep_to_budgets_that_a_coordinator_directs_their_hosts() {
     if let Err(reason) = testbed_available() {
         eprintln!("skipped: {reason}");
         return;

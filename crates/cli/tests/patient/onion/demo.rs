@@ -32,8 +32,8 @@ fn a_key_serves_at_least_one_packet() {
 fn a_whole_overlay_on_this_machine_carries_pages_as_they_are() {
     let output =
         Command::new(BINARY).args(["onion", "demo", "--relays", "8", "--megabytes", "1", "--json"]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(measured["relays"] == 8 && measured["exits"] == 1 && measured["large_bytes"] == 1_000_000, "{measured}");
     assert!(measured["mb_per_s"].as_f64().unwrap() > 0.0 && measured["curl"] != false, "{measured}");
@@ -41,7 +41,7 @@ fn a_whole_overlay_on_this_machine_carries_pages_as_they_are() {
     if measured["chromium"].is_null() {
         eprintln!("no Chromium is here: no page was opened in one");
     } else {
-        assert_eq!(measured["chromium"], true, "{measured}\n{told}");
+        assert_eq!(measured["chromium"], true, "{measured}\n{stderr}");
         assert!(measured["chromium_page_s"].as_f64().unwrap() > 0.0, "{measured}");
     }
     let [for_it, in_all] = ["large_processor_s", "processor_s"].map(|key| measured[key].as_f64().unwrap());
@@ -64,16 +64,16 @@ fn a_browser_that_cannot_be_driven_is_said_and_the_rest_is_measured() {
         .env("CHROMIUM", "/bin/true")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("the browser cannot be driven"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("the browser cannot be driven"), "{stderr}");
     let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(measured["chromium"] == false && measured["chromium_page_s"].is_null(), "{measured}");
     assert!(measured["mb_per_s"].as_f64().unwrap() > 0.0, "{measured}");
 }
 
 #[test]
-fn what_is_wrong_with_a_network_is_told_with_file_and_line() {
+fn what_is_wrong_with_a_network_is_reported_with_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("network.toml");
     std::fs::write(&file, "threshold = 2\nround_s = 9000.0\n[[authority]]\nkey = \"00\"\naddress = \"1.2.3.4:5\"\n")
@@ -86,15 +86,15 @@ fn what_is_wrong_with_a_network_is_told_with_file_and_line() {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("network.toml, line 4: key `key`"), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("network.toml, line 4: key `key`"), "{stderr}");
         assert!(!state.exists(), "nothing is left of it");
     }
 }
 
 #[test]
-fn what_is_wrong_with_options_is_told_before_anything_is_written() {
+fn what_is_wrong_with_options_is_reported_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let (file, state) = (folder.path().join("network.toml"), folder.path().join("state"));
     let key = "07".repeat(32);
@@ -113,9 +113,9 @@ fn what_is_wrong_with_options_is_told_before_anything_is_written() {
         let mut command = Command::new(BINARY);
         command.arg("onion").args(arguments).arg("--network").arg(&file).arg("--state").arg(&state);
         let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(words), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
         assert!(!state.exists(), "nothing is left of {arguments:?}");
     }
 }

@@ -245,9 +245,9 @@ fn a_relay_whose_disk_is_full_says_so_and_ends() {
     let mut relay = Process::of(command.arg("--state").arg(&state));
     let code = relay.code();
     // Its last words may be read after its end is known.
-    let is_told = |line: &str| line.contains("is not kept") && line.contains("No space left on device");
+    let is_reported = |line: &str| line.contains("is not kept") && line.contains("No space left on device");
     let is_missing = |line: &str| line.contains("unshare") || line.contains("mount:");
-    let line = relay.line_where(|line| is_told(line) || is_missing(line));
+    let line = relay.line_where(|line| is_reported(line) || is_missing(line));
     if is_missing(&line) {
         println!("skipped: a small disk needs root, unshare and mount: {line}");
         return;

@@ -53,7 +53,7 @@ fn an_epoch_whose_first_ballot_fails_gets_its_list_by_a_later_one() {
     let (third, before) = (&mut overlay.authorities[2], epoch - 1);
     third.process.line_where(|line| line.starts_with(&format!("epoch {before}: 6 relays, ")));
     third.process.kill();
-    let told_before = third.process.lines();
+    let lines_before = third.process.lines();
     third.process = start_authority(overlay.folder.path(), &overlay.network, 2);
     let alone = format!("epoch {epoch}: no list of relays by ballot 0: 1 votes counted, 0 signed");
     third.process.line_where(|line| line.starts_with(&alone));
@@ -64,8 +64,8 @@ fn an_epoch_whose_first_ballot_fails_gets_its_list_by_a_later_one() {
     assert!(lists.iter().all(|list| *list == lists[0]), "there is one list of an epoch: {lists:?}");
     overlay.proxy.line_where(|line| line.contains(&listed));
     assert_eq!(overlay.fetch("/page", |_| {}).bytes, b"a page");
-    let told = overlay.authorities.iter().map(|authority| authority.process.lines());
-    for lines in told.chain([told_before, overlay.proxy.lines()]) {
+    let all_lines = overlay.authorities.iter().map(|authority| authority.process.lines());
+    for lines in all_lines.chain([lines_before, overlay.proxy.lines()]) {
         assert!(!lists_nobody(&lines), "{lines:?}");
     }
 }

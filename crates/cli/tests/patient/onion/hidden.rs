@@ -149,9 +149,9 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 fn summary(output: &Output) -> serde_json::Value {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {told}"))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {stderr}"))
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn files_go_to_a_key_and_a_sender_that_was_killed_goes_on() {
     // Nobody has this address, and the one who has the other goes.
     let nobody = network.onion("receive", "nobody").arg("--dir").arg(network.path("nothing")).output_of_start();
     let output = network.send(&small, &nobody).args(["--patience", "12"]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("note.txt was not sent: nobody receives under this address now"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("note.txt was not sent: nobody receives under this address now"), "{stderr}");
     receiver.signal(Signal::SIGINT);
     let mut receiver = receiver;
     assert_eq!(receiver.child.wait().unwrap().code(), Some(0));
@@ -225,7 +225,7 @@ impl AddressAlone for Command {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_written() {
+fn what_is_wrong_is_reported_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let (file, state) = (folder.path().join("network.toml"), folder.path().join("state"));
     let key = "07".repeat(32);
@@ -244,9 +244,9 @@ fn what_is_wrong_is_told_before_anything_is_written() {
         command.arg("onion").args(arguments).arg("--network").arg(&file).arg("--state").arg(&state);
         command.current_dir(folder.path());
         let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(words), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {stderr}");
         assert!(!state.exists(), "nothing is left of {arguments:?}");
     }
 }

@@ -80,8 +80,8 @@ fn chromium_shows_a_page_through_the_proxy() {
         .expect("it is installed");
     let shown = String::from_utf8_lossy(&output.stdout);
     let parts: Vec<String> = (0..6).map(|part| format!("part {part} of six")).collect();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(shown.contains(&parts.join(" and ")), "{shown}\n{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.contains(&parts.join(" and ")), "{shown}\n{stderr}");
     let done = overlay.proxy.end();
     assert!(done["packets_received"].as_u64().expect("a count") > 10, "it came through the proxy: {done}");
 }
@@ -113,8 +113,8 @@ fn p14_no_address_and_no_target_is_printed() {
     });
     for (process, before) in all().zip(before) {
         for line in &process.lines()[before..] {
-            let is_told = ["127.", "192.0.2.", "secret", "localhost"].iter().any(|told| line.contains(told));
-            assert!(!is_told, "{line}");
+            let is_shown = ["127.", "192.0.2.", "secret", "localhost"].iter().any(|secret| line.contains(secret));
+            assert!(!is_shown, "{line}");
         }
     }
 }
@@ -161,7 +161,7 @@ fn p11_names_are_resolved_at_the_exit_and_nowhere_else() {
 }
 
 #[test]
-fn loops_come_back_and_delays_are_waited_for_and_the_proxy_tells_of_both() {
+fn loops_come_back_and_delays_are_waited_for_and_the_proxy_reports_both() {
     let metrics = TcpListener::bind("127.0.0.1:0").and_then(|at| at.local_addr()).expect("loopback").to_string();
     let start = |part: Part, _: &Path, arguments: &[&str]| match part {
         Part::Relay(_) => Process::start(arguments),
@@ -178,10 +178,13 @@ fn loops_come_back_and_delays_are_waited_for_and_the_proxy_tells_of_both() {
     assert!(begun.elapsed() > Duration::from_millis(50), "{:?}", begun.elapsed());
     thread::sleep(Duration::from_secs(3));
     let said = Command::new(BINARY).args(["onion", "status", "--json", &metrics]).output().expect("it runs");
-    let told: serde_json::Value = serde_json::from_slice(&said.stdout).expect("an object");
-    assert!(told["of"] == "proxy" && told["figures"]["guards"] == 2 && told["figures"]["relays"] == 6, "{told}");
-    assert!(told["figures"]["opened_connections"].as_u64().is_some_and(|opened| opened >= 2), "{told}");
-    assert_eq!(told["if_somebody_runs"].as_array().map(Vec::len), Some(4), "{told}");
+    let summary: serde_json::Value = serde_json::from_slice(&said.stdout).expect("an object");
+    assert!(
+        summary["of"] == "proxy" && summary["figures"]["guards"] == 2 && summary["figures"]["relays"] == 6,
+        "{summary}"
+    );
+    assert!(summary["figures"]["opened_connections"].as_u64().is_some_and(|opened| opened >= 2), "{summary}");
+    assert_eq!(summary["if_somebody_runs"].as_array().map(Vec::len), Some(4), "{summary}");
     let words = Command::new(BINARY).args(["onion", "status", &metrics]).output().expect("it runs");
     assert!(String::from_utf8_lossy(&words.stdout).contains("10.00 % of the relays"), "{words:?}");
     let Overlay { proxy, .. } = overlay;

@@ -109,7 +109,7 @@ fn state(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn metrics_and_the_page_tell_of_traffic_and_hold_no_target_and_no_user() {
+fn metrics_and_the_page_show_traffic_and_hold_no_target_and_no_user() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let site = serve_site();
@@ -165,13 +165,13 @@ fn metrics_and_the_page_tell_of_traffic_and_hold_no_target_and_no_user() {
     let (mut proxy, mut of_relays) = (String::new(), Vec::new());
     // Figures are renewed once a second, each part's at an instant of its own.
     let of_all = |texts: &[String], name: &str| texts.iter().map(|text| value(text, name)).sum::<f64>();
-    let is_told = |proxy: &str, relays: &[String]| {
+    let are_counted = |proxy: &str, relays: &[String]| {
         value(proxy, "anabranch_onion_proxy_opened_connections_total") >= 5.0
             && of_all(relays, "anabranch_onion_relay_client_packets_total") > 5.0
             && of_all(relays, "anabranch_onion_relay_service_packets_total") > 5.0
             && of_all(relays, "anabranch_onion_relay_clients ") == 2.0
     };
-    while !is_told(&proxy, &of_relays) {
+    while !are_counted(&proxy, &of_relays) {
         assert!(begun.elapsed() < LONG, "{proxy} {of_relays:?}");
         // There is always traffic while somebody scrapes.
         fetch(&socks, site.port()).unwrap();
@@ -186,21 +186,21 @@ fn metrics_and_the_page_tell_of_traffic_and_hold_no_target_and_no_user() {
     assert!(value(&of_relays[5], "anabranch_onion_relay_service_packets_total") > 5.0, "{}", of_relays[5]);
     // The page has what the metrics have, and more; of targets and users neither tells.
     let overview = get(&page, "/api/overview").unwrap();
-    let told: serde_json::Value = serde_json::from_str(&overview).unwrap();
-    assert!(told["network"]["relays"] == 6 && told["network"]["exits"] == 1, "{told}");
-    let guards = told["guards"].as_array().unwrap();
-    assert!(guards.len() == 2 && guards.iter().all(|guard| guard["answers"] == true), "{told}");
-    assert!(guards.iter().all(|guard| guard["age_s"].as_u64().is_some_and(|age| age < 600)), "{told}");
-    assert!(guards.iter().map(|guard| guard["received"].as_u64().unwrap()).sum::<u64>() > 5, "{told}");
-    assert!(told["round_trip"]["median_s"].as_f64().is_some_and(|median| median > 0.0), "{told}");
-    let places = told["places"].as_array().unwrap();
-    assert_eq!(places.len(), 4, "{told}");
+    let shown: serde_json::Value = serde_json::from_str(&overview).unwrap();
+    assert!(shown["network"]["relays"] == 6 && shown["network"]["exits"] == 1, "{shown}");
+    let guards = shown["guards"].as_array().unwrap();
+    assert!(guards.len() == 2 && guards.iter().all(|guard| guard["answers"] == true), "{shown}");
+    assert!(guards.iter().all(|guard| guard["age_s"].as_u64().is_some_and(|age| age < 600)), "{shown}");
+    assert!(guards.iter().map(|guard| guard["received"].as_u64().unwrap()).sum::<u64>() > 5, "{shown}");
+    assert!(shown["round_trip"]["median_s"].as_f64().is_some_and(|median| median > 0.0), "{shown}");
+    let places = shown["places"].as_array().unwrap();
+    assert_eq!(places.len(), 4, "{shown}");
     assert!(
         places.iter().all(|place| (0.0..=2.6).contains(&place["bits"].as_f64().unwrap())),
-        "of six relays nothing has more than log2 6 bits: {told}"
+        "of six relays nothing has more than log2 6 bits: {shown}"
     );
-    let given: f64 = told["relays"].as_array().unwrap().iter().filter_map(|relay| relay["given"].as_f64()).sum();
-    assert!((given - 1.0).abs() < 1e-6, "{told}");
+    let given: f64 = shown["relays"].as_array().unwrap().iter().filter_map(|relay| relay["given"].as_f64()).sum();
+    assert!((given - 1.0).abs() < 1e-6, "{shown}");
     let all = of_relays.iter().chain([&authority, &proxy]);
     for text in all.clone().chain([&overview]) {
         for secret in [HOST, USER, &format!(":{}", site.port())] {
@@ -225,8 +225,8 @@ fn the_report_of_a_demo_says_of_each_relay_what_it_noted_itself() {
         .arg(&out)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let report = fs::read_to_string(out.join("report.html")).unwrap();
     // What it does not protect against comes first, with c and n.
@@ -254,8 +254,8 @@ fn a_relay_that_others_could_use_notes_nothing_and_begins_nothing() {
     let mut command = Command::new(BINARY);
     command.args(["onion", "relay", "--listen", "127.0.0.1:0", "--network"]).arg(&network).arg("--state").arg(&state);
     let output = command.arg("--observe").arg(&notes).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("for demonstrations on one machine alone: 192.0.2.1:7 is no loopback"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("for demonstrations on one machine alone: 192.0.2.1:7 is no loopback"), "{stderr}");
     assert!(!notes.exists() && !state.exists());
 }

@@ -207,9 +207,9 @@ impl<S: Store> Files<S> {
         }
         let session = SessionId(random_seed());
         let extents = self.store.resume(session, &offer, &partial)?;
-        let (file, told) = coming(partial.id, session, &offer, &extents);
+        let (file, reported) = coming(partial.id, session, &offer, &extents);
         let Some(stream) = self.streams.get_mut(&of) else { return Ok(()) };
-        report(Code::Accepted, &told, &mut stream.out);
+        report(Code::Accepted, &reported, &mut stream.out);
         let is_whole = file.left == 0;
         stream.file = Some(file);
         self.events.push(FileEvent::Offered { of, offer });
@@ -280,10 +280,10 @@ fn report(code: Code, text: &str, out: &mut Vec<u8>) {
     frame(&message, out);
 }
 
-/// A file of which `extents` are there, and what its sender is told of them.
+/// A file of which `extents` are there, and what is reported of them to its sender.
 fn coming(id: PartialId, session: SessionId, offer: &Offer, extents: &Extents) -> (Coming, String) {
     let text = block_ranges::write(&block_ranges::whole_blocks(offer, extents), block_ranges::MOST_BLOCK_RANGES);
-    // What is not told comes again.
+    // What is not reported comes again.
     let there = block_ranges::read(&text, offer.blocks()).into_iter();
     let parts = missing(offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
     let left = bytes_of(&parts);

@@ -157,8 +157,8 @@ impl<S: Source> Sending<S> {
                 self.state = SendingState::Done(printable(report.text));
             }
             _ => {
-                let told = TransferError::reported(&report);
-                return Err(told.unwrap_or(TransferError::Malformed("a report out of turn")));
+                let error = TransferError::reported(&report);
+                return Err(error.unwrap_or(TransferError::Malformed("a report out of turn")));
             }
         }
         Ok(())

@@ -147,7 +147,7 @@ fn what_is_too_long_or_makes_no_sense_is_refused_in_words() {
 }
 
 #[test]
-fn a_folder_that_is_full_is_told_to_the_sender() {
+fn a_folder_that_is_full_is_reported_to_the_sender() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut files = Files::new(store(to.path()).with_max_total(500), Limits::default());
     let mut long = sending(from.path(), 1001);

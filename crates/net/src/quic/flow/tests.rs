@@ -9,9 +9,9 @@ use super::*;
 
 const PACKET: u64 = 1200;
 
-/// What the controller was told.
+/// Feedback that the controller got.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
+struct FeedbackRecord {
     now_ms: f64,
     acked: Vec<(f64, u64)>,
     acked_bytes: u64,
@@ -27,10 +27,10 @@ struct Told {
     app_limited: bool,
 }
 
-/// Says what it was told, and asks for what it is told to ask for.
+/// Hands on its feedback, and asks for what it is set to ask for.
 #[derive(Clone, Debug)]
 struct Listener {
-    heard: mpsc::Sender<Told>,
+    heard: mpsc::Sender<FeedbackRecord>,
     limits: Limits,
     due: Option<Time>,
 }
@@ -43,7 +43,7 @@ impl FlowController for Listener {
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         let ms = |time: Time| time.since(Time::ZERO).as_millis_f64();
-        let told = Told {
+        let record = FeedbackRecord {
             now_ms: ms(now),
             acked: feedback.acked.iter().map(|sent| (ms(sent.at), sent.size.get())).collect(),
             acked_bytes: feedback.acked_bytes.get(),
@@ -58,7 +58,7 @@ impl FlowController for Listener {
             persistent: feedback.persistent_congestion,
             app_limited: feedback.app_limited,
         };
-        self.heard.send(told).expect("the test listens");
+        self.heard.send(record).expect("the test listens");
     }
 
     fn on_timer(&mut self, now: Time, _: &mut Rng) {
@@ -81,7 +81,7 @@ impl FlowController for Listener {
 
 struct Driven {
     flow: Flow,
-    heard: mpsc::Receiver<Told>,
+    heard: mpsc::Receiver<FeedbackRecord>,
     began: Instant,
 }
 
@@ -113,8 +113,8 @@ impl Driven {
         self.flow.on_congestion(self.at(ms), self.at(newest_ms), packets * PACKET, persistent);
     }
 
-    /// All that the controller was told until now.
-    fn told(&self) -> Vec<Told> {
+    /// All feedback of the controller until now.
+    fn feedback(&self) -> Vec<FeedbackRecord> {
         self.flow.window();
         self.heard.try_iter().collect()
     }
@@ -128,12 +128,15 @@ fn a_batch_of_acks_becomes_one_feedback() {
     driven.sends(0, 4);
     driven.sends(10, 1);
     driven.acks(100, &[0, 0, 0, 0], PACKET, false);
-    let told = driven.told();
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].acked, [(0.0, PACKET); 4]);
-    assert_eq!((told[0].acked_bytes, told[0].delivered, told[0].in_flight), (4 * PACKET, 4 * PACKET, PACKET));
-    assert_eq!((told[0].now_ms, told[0].app_limited), (100.0, false));
-    assert!(driven.told().is_empty(), "nothing is told twice");
+    let feedback = driven.feedback();
+    assert_eq!(feedback.len(), 1);
+    assert_eq!(feedback[0].acked, [(0.0, PACKET); 4]);
+    assert_eq!(
+        (feedback[0].acked_bytes, feedback[0].delivered, feedback[0].in_flight),
+        (4 * PACKET, 4 * PACKET, PACKET)
+    );
+    assert_eq!((feedback[0].now_ms, feedback[0].app_limited), (100.0, false));
+    assert!(driven.feedback().is_empty(), "nothing is reported twice");
 }
 
 #[test]
@@ -145,12 +148,12 @@ fn round_trips_are_those_of_the_newest_packet_and_the_mean_the_librarys() {
     driven.acks(130, &[0], PACKET, false);
     driven.sends(140, 1);
     driven.acks(200, &[140], PACKET, false);
-    let told = driven.told();
+    let feedback = driven.feedback();
     // The first sample is the mean, whatever the library supposed before; an older packet
     // gives no sample.
-    assert_eq!((told[0].latest_ms, told[0].smoothed_ms), (Some(80.0), 80.0));
-    assert_eq!((told[1].latest_ms, told[1].smoothed_ms), (None, 80.0));
-    assert_eq!((told[2].latest_ms, told[2].smoothed_ms), (Some(60.0), 77.0));
+    assert_eq!((feedback[0].latest_ms, feedback[0].smoothed_ms), (Some(80.0), 80.0));
+    assert_eq!((feedback[1].latest_ms, feedback[1].smoothed_ms), (None, 80.0));
+    assert_eq!((feedback[2].latest_ms, feedback[2].smoothed_ms), (Some(60.0), 77.0));
     let snapshot = driven.flow.snapshot();
     assert_eq!(snapshot.min_rtt, Some(Duration::from_millis(60)));
     assert_eq!(snapshot.delivered, Bytes::new(4 * PACKET));
@@ -162,13 +165,13 @@ fn the_delivery_rate_is_taken_over_a_packets_flight() {
     driven.sends(0, 10);
     driven.acks(100, &[0; 5], 5 * PACKET, false);
     driven.acks(150, &[0; 5], 0, false);
-    let told = driven.told();
-    assert_eq!(told[0].rate_bytes_per_s, Some(5.0 * PACKET as f64 / 0.1));
-    assert_eq!(told[1].rate_bytes_per_s, Some(10.0 * PACKET as f64 / 0.15));
+    let feedback = driven.feedback();
+    assert_eq!(feedback[0].rate_bytes_per_s, Some(5.0 * PACKET as f64 / 0.1));
+    assert_eq!(feedback[1].rate_bytes_per_s, Some(10.0 * PACKET as f64 / 0.15));
 }
 
 #[test]
-fn losses_and_marks_come_with_the_ack_that_tells_them() {
+fn losses_and_marks_come_with_the_ack_that_reports_them() {
     let driven = driven(WINDOW, None);
     driven.sends(0, 2);
     driven.sends(10, 1);
@@ -176,12 +179,12 @@ fn losses_and_marks_come_with_the_ack_that_tells_them() {
     driven.acks(100, &[20, 20, 20], 4 * PACKET, false);
     driven.loses(100, 10, 3, true);
     driven.loses(100, 20, 0, false);
-    let told = driven.told();
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].acked.len(), 3);
-    assert_eq!(told[0].lost, [(0.0, PACKET), (0.0, PACKET), (10.0, PACKET)]);
-    assert_eq!(told[0].causes, [LossCause::PacketThreshold; 3]);
-    assert_eq!((told[0].in_flight, told[0].marked, told[0].persistent), (PACKET, 1, true));
+    let feedback = driven.feedback();
+    assert_eq!(feedback.len(), 1);
+    assert_eq!(feedback[0].acked.len(), 3);
+    assert_eq!(feedback[0].lost, [(0.0, PACKET), (0.0, PACKET), (10.0, PACKET)]);
+    assert_eq!(feedback[0].causes, [LossCause::PacketThreshold; 3]);
+    assert_eq!((feedback[0].in_flight, feedback[0].marked, feedback[0].persistent), (PACKET, 1, true));
     let snapshot = driven.flow.snapshot();
     assert_eq!((snapshot.lost, snapshot.congestion_events), (Bytes::new(3 * PACKET), 2));
 }
@@ -192,25 +195,25 @@ fn losses_that_a_timer_finds_come_alone() {
     driven.sends(0, 3);
     driven.acks(100, &[0], 2 * PACKET, false);
     driven.loses(112, 0, 2, false);
-    let told = driven.told();
-    assert_eq!(told.len(), 2);
-    assert!(told[0].lost.is_empty() && told[1].acked.is_empty());
-    assert_eq!((told[1].now_ms, told[1].in_flight, told[1].latest_ms), (112.0, 0, None));
-    assert_eq!(told[1].causes, [LossCause::TimeThreshold; 2]);
+    let feedback = driven.feedback();
+    assert_eq!(feedback.len(), 2);
+    assert!(feedback[0].lost.is_empty() && feedback[1].acked.is_empty());
+    assert_eq!((feedback[1].now_ms, feedback[1].in_flight, feedback[1].latest_ms), (112.0, 0, None));
+    assert_eq!(feedback[1].causes, [LossCause::TimeThreshold; 2]);
 }
 
 #[test]
-fn what_the_application_leaves_unused_is_told_and_marks_the_packets_after_it() {
+fn what_the_application_leaves_unused_is_reported_and_marks_the_packets_after_it() {
     let driven = driven(WINDOW, None);
     driven.sends(0, 1);
     driven.acks(100, &[0], 0, true);
-    assert!(driven.told()[0].app_limited);
+    assert!(driven.feedback()[0].app_limited);
     let state = driven.flow.lock();
     assert!(state.delivery.is_app_limited());
     drop(state);
     driven.sends(200, 2);
     driven.acks(300, &[200, 200], 0, false);
-    assert!(!driven.told()[0].app_limited);
+    assert!(!driven.feedback()[0].app_limited);
 }
 
 #[test]
@@ -256,31 +259,31 @@ fn a_timer_is_called_with_the_first_event_at_which_it_is_due() {
 }
 
 #[test]
-fn what_is_told_before_the_beginning_or_of_strangers_does_no_harm() {
+fn what_is_reported_before_the_beginning_or_of_strangers_does_no_harm() {
     let driven = driven(WINDOW, None);
     let before = driven.began.checked_sub(Span::from_secs(5)).unwrap_or(driven.began);
     let end = AckEnd { in_flight: Bytes::ZERO, app_limited: false, smoothed_rtt: Span::MAX };
     driven.flow.on_acks(driven.at(5), &[(before, 1200), (driven.at(9), 0)], end);
     driven.flow.on_congestion(driven.at(6), before, u64::MAX / 2, true);
     driven.flow.on_sent(driven.at(1), 0);
-    assert_eq!(driven.told().len(), 2);
+    assert_eq!(driven.feedback().len(), 2);
     assert_eq!(driven.flow.snapshot().in_flight, Bytes::ZERO);
 }
 
 #[test]
-fn packets_that_are_never_answered_are_told_among_the_acknowledged_without_counting() {
+fn packets_that_are_never_answered_are_reported_among_the_acknowledged_without_counting() {
     let driven = driven(WINDOW, None);
     driven.sends(0, 1);
     driven.sends(10, 1);
     driven.sends(20, 1);
     driven.acks(100, &[10], PACKET, false);
     driven.acks(110, &[20], 0, false);
-    let told = driven.told();
-    assert_eq!(told[0].acked, [(10.0, PACKET)], "what left 100 ms ago, 10 ms more than a round trip, may be late");
-    assert_eq!(told[1].acked, [(20.0, PACKET)]);
+    let feedback = driven.feedback();
+    assert_eq!(feedback[0].acked, [(10.0, PACKET)], "what left 100 ms ago, 10 ms more than a round trip, may be late");
+    assert_eq!(feedback[1].acked, [(20.0, PACKET)]);
     driven.sends(115, 1);
     driven.acks(205, &[115], 0, false);
-    let told = driven.told();
-    assert_eq!(told[0].acked, [(0.0, PACKET), (115.0, PACKET)]);
-    assert_eq!((told[0].acked_bytes, told[0].delivered), (PACKET, 3 * PACKET));
+    let feedback = driven.feedback();
+    assert_eq!(feedback[0].acked, [(0.0, PACKET), (115.0, PACKET)]);
+    assert_eq!((feedback[0].acked_bytes, feedback[0].delivered), (PACKET, 3 * PACKET));
 }

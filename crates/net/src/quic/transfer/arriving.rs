@@ -75,15 +75,15 @@ impl Arriving {
             Some(claim) => self.store.resume(self.session, &offer, &claim.partial)?,
             None => self.store.create(self.session, &offer).map(|()| Extents::default())?,
         };
-        // What is not told comes again.
-        let told = block_ranges::read(
+        // What is not reported comes again.
+        let reported = block_ranges::read(
             &block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), block_ranges::MOST_BLOCK_RANGES),
             offer.blocks(),
         );
-        let told = told.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
+        let reported = reported.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
         self.left = 0;
         self.parts.clear();
-        for place in missing(&offer, told) {
+        for place in missing(&offer, reported) {
             let sent = self.left;
             self.left += place.end - place.start;
             self.parts.push(Part { sent, place });
@@ -96,7 +96,7 @@ impl Arriving {
     }
 
     /// What its sender need not send.
-    fn told(&mut self) -> String {
+    fn reported_blocks(&mut self) -> String {
         let offer = self.check.offer();
         let block = u64::from(offer.block.max(1));
         let (mut from, mut there) = (0, Vec::new());
@@ -130,8 +130,8 @@ impl Arriving {
         let throttle =
             Arc::new(Throttle::new(MOST_UNACKNOWLEDGED, most, move |window| granting.set_receive_window(window)));
         loop {
-            let told = if self.resumed > 0 { self.told() } else { String::new() };
-            report(to, Code::Accepted, &told).await?;
+            let reported = if self.resumed > 0 { self.reported_blocks() } else { String::new() };
+            report(to, Code::Accepted, &reported).await?;
             let wanted = self.left;
             let (kept, mut arriving) = self.rest(&mut from, offset, &throttle, events).await?;
             offset += wanted;

@@ -154,8 +154,8 @@ async fn take(
         match arriving.whole(from, offset, &mut to, &connection, events).await {
             Ok(name) => {
                 // The file is kept, whether the sender learns it or not.
-                let told = report(&mut to, Code::Complete, &name).await;
-                if told.is_ok() {
+                let reported = report(&mut to, Code::Complete, &name).await;
+                if reported.is_ok() {
                     let _ = leave(&connection, &mut to).await;
                 }
                 let _ = events.send(Event::Complete { session, name, length }).await;

@@ -55,11 +55,11 @@ pub(super) struct Member {
     pub lost: Vec<Lost>,
     pub marked: u64,
     pub is_persistent: bool,
-    /// Round trips since the controller was last told; more than one are rare.
+    /// Round trips since the controller's last feedback; more than one are rare.
     samples: Samples,
-    /// The mean of the library's own round trips when it was last told.
+    /// The mean of the library's own round trips at that time.
     mean: Option<Duration>,
-    pub is_untold: bool,
+    pub is_unreported: bool,
 }
 
 impl Member {
@@ -78,7 +78,7 @@ impl Member {
         self.packets.iter().map(|packet| packet.sent.size).filter(|&size| size > self.mtu).sum()
     }
 
-    /// The library's own mean of round trips, when it last told.
+    /// The library's own mean of round trips, as it reported it last.
     pub fn mean(&self) -> Option<Duration> {
         self.mean
     }

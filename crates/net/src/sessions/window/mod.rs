@@ -60,9 +60,9 @@ impl SharedWindow {
         self.lock().newest.take()
     }
 
-    /// Tells the controller what a connection has brought, whose mean round trip is `mean` to the library.
-    pub fn tell(&self, now: Time, member: u32, mean: Option<Duration>) {
-        self.lock().tell(now, member, mean);
+    /// Reports to the controller what a connection has brought, whose mean round trip is `mean` to the library.
+    pub fn report(&self, now: Time, member: u32, mean: Option<Duration>) {
+        self.lock().report(now, member, mean);
     }
 
     /// Whether a packet of `size` may leave now, whoever it goes to, if there is any; `waiting` waits for that.

@@ -74,7 +74,7 @@ impl Controller for Share {
             let member = state.member(number);
             member.is_persistent |= is_persistent;
             member.marked += u64::from(is_ecn);
-            member.is_untold = true;
+            member.is_unreported = true;
         });
     }
 

@@ -172,10 +172,10 @@ impl State {
         let sent = member.take(packet, size).unwrap_or(unknown);
         member.acked_bytes += size;
         member.acked.push(sent);
-        member.is_untold = true;
+        member.is_unreported = true;
     }
 
-    /// All packets of an ACK were told; `in_flight` is what the connection has in flight now.
+    /// All packets of an ACK were reported; `in_flight` is what the connection has in flight now.
     pub fn on_end_acks(&mut self, now: Time, number: u32, in_flight: Bytes) {
         let most = self.max_ack_delay;
         let member = self.member(number);
@@ -203,7 +203,7 @@ impl State {
         if let Some(sent) = known {
             let cause = if is_by_ack { LossCause::PacketThreshold } else { LossCause::TimeThreshold };
             member.lost.push(Lost { sent, cause });
-            member.is_untold = true;
+            member.is_unreported = true;
         }
         if in_flight <= member.probes() {
             member.waiting_since = None;
@@ -211,14 +211,14 @@ impl State {
         self.recount(number, in_flight);
     }
 
-    /// Tells the controller all that one instant brought of a connection, whose mean round trip is `mean` to
+    /// Reports to the controller all that one instant brought of a connection, whose mean round trip is `mean` to
     /// the library.
-    pub fn tell(&mut self, now: Time, number: u32, mean: Option<Duration>) {
+    pub fn report(&mut self, now: Time, number: u32, mean: Option<Duration>) {
         self.run_timer(now);
         let most = self.max_ack_delay;
         let in_flight = self.shared.in_flight();
         let Some(member) = self.members.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        if !std::mem::take(&mut member.is_untold) {
+        if !std::mem::take(&mut member.is_unreported) {
             return;
         }
         let (sampled, ack_delay) = member.take_round_trip(mean, most);
@@ -302,9 +302,9 @@ impl State {
         }
         let member = self.member(number);
         member.lost.extend(packets.iter().map(|&sent| Lost { sent, cause: LossCause::RetransmissionTimeout }));
-        (member.is_persistent, member.is_untold) = (true, true);
+        (member.is_persistent, member.is_unreported) = (true, true);
         let mean = member.mean();
-        self.tell(now, number, mean);
+        self.report(now, number, mean);
     }
 
     /// Nothing counts as in flight, and the window is not closed.

@@ -31,7 +31,7 @@ fn ack(window: &SharedWindow, member: u32, (ms, sent): (u64, u64), packet: u64, 
     let mut state = window.lock();
     state.on_ack(member, packet, at(sent), PACKET);
     state.on_end_acks(at(ms), member, PACKET * in_flight);
-    state.tell(at(ms), member, None);
+    state.report(at(ms), member, None);
 }
 
 fn silences(window: &SharedWindow, ms: u64) -> Vec<(u32, bool)> {
@@ -131,7 +131,7 @@ fn the_controller_learns_of_losses_and_grows_by_what_arrives() {
     assert!(grown > before, "{grown:?}");
     let mut state = window.lock();
     state.on_packet_lost(first, 1, PACKET, false);
-    state.tell(at(30), first, None);
+    state.report(at(30), first, None);
     drop(state);
     assert!(window.limits().window < grown);
     assert_eq!(window.totals(), (PACKET * 5, PACKET, PACKET));

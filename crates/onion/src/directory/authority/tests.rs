@@ -453,14 +453,14 @@ proptest! {
         let mut group = Group::new(count, threshold);
         let mut now = 38.0;
         group.run_until(now);
-        for (relay, (tenths, held_up, cut, restarted, told)) in troubles.into_iter().enumerate() {
+        for (relay, (tenths, held_up, cut, restarted, uploaded)) in troubles.into_iter().enumerate() {
             group.held_up = members(held_up & held_up >> 8, count).collect();
             let links = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
             group.cut = links.filter(|(from, to)| cut.rotate_left((5 * from + to) as u32) & 1 == 1).collect();
             if let Some(index) = restarted.filter(|index| *index < count) {
                 group.restart(index);
             }
-            group.upload(relay as u16, &members(told, count).collect::<Vec<_>>());
+            group.upload(relay as u16, &members(uploaded, count).collect::<Vec<_>>());
             now += tenths as f64 / 10.0;
             group.run_until(now);
             prop_assert!(group.valid(11).len() <= 1, "{:?}", group.signed);

@@ -22,15 +22,15 @@ use super::frame::Frame;
 use super::user::{User, UserEvent};
 use crate::crypto::Cryptography;
 use crate::hidden::MailboxAt;
-use crate::hidden::descriptor::{MAILBOX_BYTES, MOST_MAILBOXES_TOLD};
+use crate::hidden::descriptor::{MAILBOX_BYTES, MOST_MAILBOXES_NAMED};
 use crate::session::StreamId;
 
-/// The stream by which a receiver tells a sender the mailboxes that are for its session alone; its users' streams
-/// come after it.
+/// The stream by which a receiver announces to a sender the mailboxes that are for its session alone; its users'
+/// streams come after it.
 const CONTROL: StreamId = StreamId(0);
 
-/// What a sender is told in that stream: how many mailboxes, the epoch whose directory has their relays, and each.
-fn tell(epoch: u64, mailboxes: &[MailboxAt]) -> Vec<u8> {
+/// What is announced in that stream: how many mailboxes, the epoch whose directory has their relays, and each.
+fn encode_mailboxes(epoch: u64, mailboxes: &[MailboxAt]) -> Vec<u8> {
     let mut message = Vec::new();
     let mut writer = Writer::new(&mut message);
     writer.u8(mailboxes.len() as u8);
@@ -39,26 +39,26 @@ fn tell(epoch: u64, mailboxes: &[MailboxAt]) -> Vec<u8> {
     message
 }
 
-/// The newest that there is whole in `told`, which keeps what is not; with the epoch.
+/// The newest that there is whole in `received`, which keeps what is not; with the epoch.
 ///
 /// # Errors
 ///
 /// When that is no such message.
-fn hear(told: &mut Vec<u8>) -> Result<Option<(u64, Vec<MailboxAt>)>, CodecError> {
+fn decode_newest(received: &mut Vec<u8>) -> Result<Option<(u64, Vec<MailboxAt>)>, CodecError> {
     let mut newest = None;
-    while let Some(&count) = told.first() {
-        if !(1..=MOST_MAILBOXES_TOLD).contains(&usize::from(count)) {
+    while let Some(&count) = received.first() {
+        if !(1..=MOST_MAILBOXES_NAMED).contains(&usize::from(count)) {
             return Err(CodecError::Value("mailboxes"));
         }
         let length = 1 + 8 + usize::from(count) * MAILBOX_BYTES;
-        if told.len() < length {
+        if received.len() < length {
             break;
         }
-        let mut reader = Reader::new(&told[1..length]);
+        let mut reader = Reader::new(&received[1..length]);
         let epoch = reader.u64()?;
         let mailboxes = (0..count).map(|_| MailboxAt::read(&mut reader)).collect::<Result<_, _>>()?;
         newest = Some((epoch, mailboxes));
-        told.drain(..length);
+        received.drain(..length);
     }
     Ok(newest)
 }
@@ -120,26 +120,35 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_what_a_sender_was_told_is_heard_however_it_comes_in_pieces() {
-        let all = [tell(7, &mailboxes(1)), tell(8, &mailboxes(4)), tell(9, &mailboxes(2))].concat();
+    fn the_newest_of_the_announced_mailboxes_is_read_however_it_comes_in_pieces() {
+        let all = [
+            encode_mailboxes(7, &mailboxes(1)),
+            encode_mailboxes(8, &mailboxes(4)),
+            encode_mailboxes(9, &mailboxes(2)),
+        ]
+        .concat();
         for cut in 0..=all.len() {
-            let mut told = all[..cut].to_vec();
-            let first = hear(&mut told).expect("messages");
-            told.extend_from_slice(&all[cut..]);
-            let second = hear(&mut told).expect("messages");
-            assert_eq!((second.or(first), told.len()), (Some((9, mailboxes(2))), 0), "cut at {cut}");
+            let mut received = all[..cut].to_vec();
+            let first = decode_newest(&mut received).expect("messages");
+            received.extend_from_slice(&all[cut..]);
+            let second = decode_newest(&mut received).expect("messages");
+            assert_eq!((second.or(first), received.len()), (Some((9, mailboxes(2))), 0), "cut at {cut}");
         }
-        assert!(hear(&mut vec![0]).is_err() && hear(&mut vec![MOST_MAILBOXES_TOLD as u8 + 1]).is_err());
+        assert!(
+            decode_newest(&mut vec![0]).is_err() && decode_newest(&mut vec![MOST_MAILBOXES_NAMED as u8 + 1]).is_err()
+        );
         let nowhere = [MailboxAt { relay: RelayIndex(LAST_INDEX.0 + 1), label: Label([0; 8]) }];
-        assert!(hear(&mut tell(7, &nowhere)).is_err());
+        assert!(decode_newest(&mut encode_mailboxes(7, &nowhere)).is_err());
     }
 
     proptest! {
         #[test]
-        fn whatever_a_sender_is_told_it_keeps_less_than_a_message(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let mut told = bytes;
-            if hear(&mut told).is_ok() {
-                prop_assert!(told.len() < 1 + 8 + MOST_MAILBOXES_TOLD * MAILBOX_BYTES);
+        fn whatever_a_sender_receives_it_keeps_less_than_a_message(
+            bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        ) {
+            let mut received = bytes;
+            if decode_newest(&mut received).is_ok() {
+                prop_assert!(received.len() < 1 + 8 + MOST_MAILBOXES_NAMED * MAILBOX_BYTES);
             }
         }
     }

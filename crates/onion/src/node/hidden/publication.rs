@@ -28,7 +28,7 @@ struct Place {
 /// A descriptor on its way to the relays that keep it.
 #[derive(Debug, Default)]
 pub struct Publication {
-    told: Vec<MailboxAt>,
+    published: Vec<MailboxAt>,
     made: Option<Time>,
     parts: Option<[Part; PARTS]>,
     places: Vec<Place>,
@@ -52,14 +52,14 @@ impl Publication {
             None if complete => Some(Time::ZERO),
             // The driver asks again when another mailbox opens or is given up.
             None => None,
-            Some(made) if self.told != mailboxes => Some(made + GAP),
+            Some(made) if self.published != mailboxes => Some(made + GAP),
             Some(made) => Some(made + RENEWED_AFTER),
         }
     }
 
     /// A version was made, for these relays.
     pub fn begin(&mut self, now: Time, mailboxes: Vec<MailboxAt>, parts: [Part; PARTS], relays: Vec<RelayIndex>) {
-        self.told = mailboxes;
+        self.published = mailboxes;
         self.made = Some(now);
         self.parts = Some(parts);
         self.places = relays.into_iter().map(|relay| Place { relay, confirmed: [false; PARTS] }).collect();

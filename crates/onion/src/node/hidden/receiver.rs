@@ -15,7 +15,7 @@ use anabranch_proto::machine::{Arrival, Machine, Out};
 
 use super::own::{Fates, OwnMailbox, Wish};
 use super::publication::Publication;
-use super::{CONTROL, Inner, bytes, tell};
+use super::{CONTROL, Inner, bytes, encode_mailboxes};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::{Document, PublicKey, SecretKey, UnixTime};
@@ -62,7 +62,7 @@ const NO_PATH_WAIT: Duration = Duration::from_millis(500);
 /// Mailboxes of an epoch that is over are kept for so long, unless [`HiddenReceiver::followed_after`] says otherwise.
 const FOLLOWED_AFTER: Duration = Duration::from_millis(30_000);
 
-/// What the application is told.
+/// What the application is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverEvent {
     /// Senders find it now: some relays keep where its mailboxes are.
@@ -101,10 +101,10 @@ enum Use {
 
 /// The mailboxes by which a session goes on.
 #[derive(Debug, Default)]
-struct Told {
+struct Announced {
     /// Whether it has some of its own; others go on by the doors.
     has_own: bool,
-    /// What the sender was told in this epoch, or has come by.
+    /// What was announced to the sender in this epoch, or has come by.
     mailboxes: Vec<MailboxAt>,
 }
 
@@ -125,8 +125,8 @@ pub struct HiddenReceiver<C: Cryptography, R> {
     /// So long after this one every sender has an epoch's list.
     followed_after: Duration,
     avoided: BTreeMap<PublicKey, Time>,
-    /// What each session's sender was told.
-    told: BTreeMap<SessionName, Told>,
+    /// What was announced to each session's sender.
+    announced: BTreeMap<SessionName, Announced>,
     blocked_until: Time,
     /// Guards whose end mailboxes know of.
     guards_lost: u64,
@@ -172,7 +172,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             began: now,
             followed_after: FOLLOWED_AFTER,
             avoided: BTreeMap::new(),
-            told: BTreeMap::new(),
+            announced: BTreeMap::new(),
             blocked_until: Time::ZERO,
             guards_lost: 0,
             wall_at_zero,
@@ -235,7 +235,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
 
     /// Sessions that have, or will have, mailboxes of their own.
     pub fn own_sessions(&self) -> impl Iterator<Item = SessionName> + '_ {
-        self.told.iter().filter(|(_, told)| told.has_own).map(|(session, _)| *session)
+        self.announced.iter().filter(|(_, announced)| announced.has_own).map(|(session, _)| *session)
     }
 
     /// Whether senders can find it.
@@ -249,7 +249,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
     }
 
     /// Another epoch begins, and other mailboxes are opened: at the same ones, relays would see which receiver of this
-    /// epoch was which of the last. Those that there are stay until senders have been told of the others, so that
+    /// epoch was which of the last. Those that there are stay until the others have been announced to senders, so that
     /// sessions go on.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         // A relay that was in the new epoch before this user had no room for the old one's.
         self.avoided.clear();
         self.publication.begin_epoch();
-        self.told.values_mut().for_each(|told| told.mailboxes.clear());
+        self.announced.values_mut().for_each(|announced| announced.mailboxes.clear());
         self.began = now;
         Ok(())
     }
@@ -360,7 +360,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                 let has_own = self.own_sessions().count() < MOST_OWN;
                 // One without comes by the doors, and hears when there are others.
                 let mailboxes = if has_own { Vec::new() } else { self.open_mailboxes(None) };
-                self.told.insert(session, Told { has_own, mailboxes });
+                self.announced.insert(session, Announced { has_own, mailboxes });
             }
             ExitEvent::Stream(
                 StreamEvent::Opened(CONTROL, _)
@@ -375,7 +375,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                 self.service.act(session, |exit| exit.reset(stream, Reason::Forbidden));
             }
             ExitEvent::Ended(_) => {
-                self.told.remove(&session);
+                self.announced.remove(&session);
                 self.mailboxes.retain(|_, own| own.of != Some(session));
                 self.events.push_back(ReceiverEvent::Session(happened));
             }
@@ -516,21 +516,21 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         Ok(())
     }
 
-    /// Sends what sessions have to say, and tells senders of mailboxes that are theirs alone.
+    /// Sends what sessions have to say, and announces to senders the mailboxes that are theirs alone.
     fn answer(&mut self, now: Time, out: &mut impl Out<User<C, R>>) -> Result<(), RouteError> {
-        let sessions: Vec<SessionName> = self.told.keys().copied().collect();
+        let sessions: Vec<SessionName> = self.announced.keys().copied().collect();
         let epoch = self.user.document().epoch;
         for session in sessions {
             let (own, doors) = (self.open_mailboxes(Some(session)), self.open_mailboxes(None));
             let waits = self.waits(session);
-            let Some(told) = self.told.get_mut(&session) else { continue };
-            let open = if told.has_own { own } else { doors };
+            let Some(announced) = self.announced.get_mut(&session) else { continue };
+            let open = if announced.has_own { own } else { doors };
             // Once it goes by those of this epoch, it hears of each change at once.
-            if open.is_empty() || told.mailboxes == open || told.mailboxes.is_empty() && waits {
+            if open.is_empty() || announced.mailboxes == open || announced.mailboxes.is_empty() && waits {
                 continue;
             }
-            let message = tell(epoch, &open);
-            told.mailboxes = open;
+            let message = encode_mailboxes(epoch, &open);
+            announced.mailboxes = open;
             self.service.act(session, |exit| exit.write(CONTROL, &message));
         }
         loop {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_apart() {
+    fn what_is_wrong_is_distinguished() {
         let document = document(5, 40);
         let (secret, ..) = parts(1, 5, 8);
         for knows in [0, 2] {

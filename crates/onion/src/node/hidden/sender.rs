@@ -12,7 +12,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_proto::machine::{Arrival, Machine, Out};
 
 use super::search::{FindError, Search, Step};
-use super::{CONTROL, Inner, draw, hear};
+use super::{CONTROL, Inner, decode_newest, draw};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::Document;
@@ -28,14 +28,14 @@ use crate::session::{Client, End, Rates, ReadOutcome, StreamEvent, Target};
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::from_millis(500);
 
-/// What the application is told.
+/// What the application is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
     /// It is known where the receiver's mailboxes are.
     Found,
     /// The receiver has answered.
     Connected,
-    /// Of a stream, never of the one by which mailboxes are told.
+    /// Of a stream, never of the one by which mailboxes are announced.
     Stream(StreamEvent),
     /// The session is over; [`HiddenSender::connect`] begins another.
     Ended(End),
@@ -61,9 +61,9 @@ enum State {
         id: SessionId,
         version: u64,
         connected: bool,
-        /// Of what it was told, what is no whole message yet.
-        told: Vec<u8>,
-        /// What it was told last that is of an epoch still to come.
+        /// Of what was announced to it, what is no whole message yet.
+        received: Vec<u8>,
+        /// What was announced to it last that is of an epoch still to come.
         early: Option<(u64, Vec<MailboxAt>)>,
     },
 }
@@ -146,8 +146,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
         }
     }
 
-    /// Another epoch begins. A session goes on by mailboxes of the last one, until it is told of others; a search begins
-    /// anew.
+    /// Another epoch begins. A session goes on by mailboxes of the last one, until others are announced; a search
+    /// begins anew.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
             debug_assert_eq!(stream, CONTROL);
             client.finish(stream);
         }
-        self.state = State::Session { id, version, connected: false, told: Vec::new(), early: None };
+        self.state = State::Session { id, version, connected: false, received: Vec::new(), early: None };
     }
 
     /// Whether there may be something to send now.
@@ -295,14 +295,14 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
         false
     }
 
-    /// The receiver tells where packets are to go from now on.
+    /// The receiver announces where packets are to go from now on.
     fn read_mailboxes(&mut self) -> bool {
-        let State::Session { id, told, early, .. } = &mut self.state else { return false };
+        let State::Session { id, received, early, .. } = &mut self.state else { return false };
         let Some(client) = self.user.session(*id) else { return false };
         let mut piece = [0; 256];
         while let Ok(ReadOutcome::Bytes(count)) = client.read(CONTROL, &mut piece) {
-            told.extend_from_slice(&piece[..count]);
-            match hear(told) {
+            received.extend_from_slice(&piece[..count]);
+            match decode_newest(received) {
                 Ok(newest) => *early = newest.or(early.take()),
                 Err(_) => {
                     client.close();

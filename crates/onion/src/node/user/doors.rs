@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn learners_tell_exits_loops_doors_and_the_reserve_apart() {
+    fn learners_distinguish_exits_loops_doors_and_the_reserve() {
         let now = Time::ZERO;
         assert_eq!(Doors::exit(mailbox(1)).next(now), Some((0, mailbox(1))));
         let mut doors = Doors::mailboxes([mailbox(1), mailbox(2)]);

@@ -1,6 +1,6 @@
 //! Where a user enters the overlay, and is answered: its guards, the links to them, and which of them packets take now.
 //!
-//! A new guard is told to the application first, and has no packet of this user, not even one that asks for a link,
+//! A new guard is reported to the application first, and has no packet of this user, not even one that asks for a link,
 //! before that is known to be written down: after a crash the user would draw another, and an adversary could have it
 //! draw until the guard is its own.
 //!

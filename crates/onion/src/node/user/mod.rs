@@ -62,7 +62,7 @@ pub struct Destination {
     pub keys: ServiceKeys,
 }
 
-/// What the application is told.
+/// What the application is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserEvent {
     /// The service has answered.
@@ -129,7 +129,7 @@ pub struct User<C: Cryptography, R> {
     former: Option<Arc<Document>>,
     entry: Entry,
     traffic: Traffic<C>,
-    /// Whether the guards' change is still to be told.
+    /// Whether the guards' change is still to be reported.
     has_new_guards: bool,
     /// Guards that have failed, each counted once another was there.
     guards_lost: u64,

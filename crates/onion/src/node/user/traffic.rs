@@ -347,7 +347,7 @@ impl<C: Cryptography> Traffic<C> {
                             self.forth_delays.sample(sent.path.relays(), round_trip);
                         }
                     }
-                    // Whoever places packets was told that it is lost.
+                    // It was reported as lost to whoever places packets.
                     if sent.is_late {
                         continue;
                     }
@@ -428,7 +428,7 @@ impl<C: Cryptography> Traffic<C> {
             let route = match self.back.choose(now, request, &mut route_rng(rng)) {
                 Ok(route) => route,
                 Err(why) => {
-                    tell_no_path(now, &mut self.no_path_until, why, &mut self.events);
+                    report_no_path(now, &mut self.no_path_until, why, &mut self.events);
                     return has_made;
                 }
             };
@@ -477,7 +477,7 @@ impl<C: Cryptography> Traffic<C> {
         let route = match self.forth.choose(now, request, &mut route_rng(rng)) {
             Ok(route) => route,
             Err(why) => {
-                tell_no_path(now, &mut self.no_path_until, why, &mut self.events);
+                report_no_path(now, &mut self.no_path_until, why, &mut self.events);
                 return false;
             }
         };
@@ -565,7 +565,7 @@ impl<C: Cryptography> Traffic<C> {
     }
 }
 
-pub(super) fn tell_no_path(now: Time, until: &mut Option<Time>, why: RouteError, events: &mut VecDeque<UserEvent>) {
+pub(super) fn report_no_path(now: Time, until: &mut Option<Time>, why: RouteError, events: &mut VecDeque<UserEvent>) {
     if until.replace(now + NO_PATH_WAIT).is_none() {
         events.push_back(UserEvent::NoPath(why));
     }

@@ -34,7 +34,7 @@ impl Streams {
             match carried {
                 Carried::Credit(id) => {
                     if let Some(stream) = self.streams.get_mut(&id) {
-                        stream.incoming.on_credit_told();
+                        stream.incoming.on_credit_sent();
                     }
                 }
                 Carried::SessionCredit => self.granted = self.consumed + SESSION_WINDOW,
@@ -62,7 +62,7 @@ impl Streams {
                 Frame::Reset { stream: id, reason: stream.reset?, end: stream.outgoing.sent() }
             }
             Carried::Credit(id) => {
-                let limit = stream(id).filter(|stream| stream.reset.is_none())?.incoming.limit_to_tell();
+                let limit = stream(id).filter(|stream| stream.reset.is_none())?.incoming.next_limit();
                 Frame::Credit { stream: id, limit }
             }
             Carried::SessionCredit => Frame::SessionCredit { limit: self.consumed + SESSION_WINDOW },

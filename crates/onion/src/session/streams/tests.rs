@@ -8,7 +8,7 @@ fn data(stream: u32, offset: u64, bytes: &[u8], is_end: bool) -> Frame<'_> {
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_is_told_from_one_that_does_not() {
+fn a_peer_that_breaks_the_rules_is_distinguished_from_one_that_does_not() {
     let id = StreamId(3);
     let check = |frames: &[Frame<'_>], opens: bool| {
         let mut streams = Streams::new(opens);
@@ -169,7 +169,7 @@ fn datagrams_and_bytes_of_streams_share_cells_evenly() {
 }
 
 #[test]
-fn streams_take_turns_and_whoever_had_no_room_is_told_when_there_is() {
+fn streams_take_turns_and_whoever_had_no_room_is_notified_when_there_is() {
     let mut streams = Streams::new(true);
     let ids: Vec<StreamId> = (0..3).map(|_| streams.open(Target::Itself).unwrap()).collect();
     ids.iter().for_each(|&id| assert_eq!(streams.write(id, &vec![0; STREAM_BUFFER + 1]), Ok(STREAM_BUFFER)));

@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use super::super::entry::Entry;
 use super::super::{LOOPS_ISOLATION, UserSettings, route_rng};
-use super::{Traffic, hops, tell_no_path};
+use super::{Traffic, hops, report_no_path};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::node::frame::Frame;
@@ -214,7 +214,7 @@ impl<C: Cryptography> Traffic<C> {
         let forth = match self.forth.choose(now, request, &mut route_rng(rng)) {
             Ok(route) => route,
             Err(why) => {
-                tell_no_path(now, &mut self.no_path_until, why, &mut self.events);
+                report_no_path(now, &mut self.no_path_until, why, &mut self.events);
                 return false;
             }
         };
@@ -266,7 +266,7 @@ impl<C: Cryptography> Traffic<C> {
             entry.on_arrived(*first);
         }
         let nanos = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        self.tell_loop(now, &came, Fate::Arrived { one_way_nanos: Some(nanos) }, rng);
+        self.report_loop(now, &came, Fate::Arrived { one_way_nanos: Some(nanos) }, rng);
         true
     }
 
@@ -280,10 +280,10 @@ impl<C: Cryptography> Traffic<C> {
     fn lose_loop(&mut self, now: Time, block: BlockId, rng: &mut impl rand_core::Rng) {
         let Some(lost) = self.covering.take(block) else { return };
         self.counts.loops_lost += 1;
-        self.tell_loop(now, &lost, Fate::Lost, rng);
+        self.report_loop(now, &lost, Fate::Lost, rng);
     }
 
-    fn tell_loop(&mut self, now: Time, of: &OutLoop, fate: Fate, rng: &mut impl rand_core::Rng) {
+    fn report_loop(&mut self, now: Time, of: &OutLoop, fate: Fate, rng: &mut impl rand_core::Rng) {
         self.forth.on_outcome(of.forth, now, fate, &mut route_rng(rng));
         self.back.on_outcome(of.back, now, fate, &mut route_rng(rng));
     }

@@ -22,10 +22,10 @@ use crate::routes::{Fate, Half, Request, RouteError, RouteId};
 /// Blocks that are out: what eight sessions and four doors have at mailboxes, and as much again on its way.
 const MOST_BLOCKS: usize = 16_384;
 
-/// Packets whose fate may still be told.
+/// Packets whose fate may still be reported.
 const MOST_PACKETS: usize = 4096;
 
-/// Names a packet until its fate is told.
+/// Names a packet until its fate is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(u64);
 
@@ -183,7 +183,7 @@ impl<C: Cryptography> Traffic<C> {
 }
 
 impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
-    /// Sends a body to a label at a relay; by which name its fate may be told. Cover counts it for nothing: at a
+    /// Sends a body to a label at a relay; by which name its fate may be reported. Cover counts it for nothing: at a
     /// constant rate it leaves besides.
     ///
     /// # Errors
