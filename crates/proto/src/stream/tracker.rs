@@ -156,6 +156,8 @@ pub struct Tracker<A> {
     now: Time,
     /// Whether there are places enough to keep some free.
     has_spare: bool,
+    /// Which of [`capacity::KEPT_PARTS`] of the reserve viewers keep.
+    kept_part: usize,
     /// Whether a mesh alone carries the stream.
     is_mesh_alone: bool,
     /// Changes of parents that better trees may cost now, and since when that was counted.
@@ -235,6 +237,7 @@ impl<A: Copy + Eq> Tracker<A> {
             left_out: BTreeMap::new(),
             now: Time::ZERO,
             has_spare: true,
+            kept_part: 0,
             is_mesh_alone: false,
             allowance: 0.0,
             allowed_at: Time::ZERO,
@@ -335,8 +338,8 @@ impl<A: Copy + Eq> Tracker<A> {
             None => usize::from(self.config.slices),
         };
         let contribution = Contribution::new(upload, proven);
-        let places = contribution.places(self.viewer_places(upload), 0);
         self.weigh(1);
+        let places = contribution.places(self.viewer_places(upload), 0);
         self.make_room();
         let (node, placed) = self.book.join(self.planned(places), &self.latencies, &mut self.changes);
         if let Err(Overloaded { waiting }) = &placed

@@ -6,11 +6,18 @@ use anabranch_control::units::Rate;
 
 use super::super::on_wire;
 use super::super::tree::NodeId;
+#[cfg(doc)]
+use super::TrackerConfig;
 use super::{Tracker, Viewer};
 
 /// Part of what each may hold that stays free for children whose parent fails, if there is enough for all
 /// without: a child that has found another parent keeps it.
 const SPARE_PART: usize = 8;
+
+/// Parts of [`TrackerConfig::reserve`] that viewers keep: all of it while all have places so, else the half, else a
+/// quarter. A viewer that watches with less left for repairs is better off than one that is refused, and what is
+/// wanting of a place is lost once by each viewer. What the server keeps stays: newcomers and messages take that.
+pub(super) const KEPT_PARTS: [f64; 3] = [1.0, 0.5, 0.25];
 
 /// Copies of the stream that a server sends however much viewers could: each slice leaves it to this many
 /// viewers, so that one that dies or lies takes no more than a third of a tree with it.
@@ -30,18 +37,28 @@ const MOST_BELIEVED: usize = 2;
 impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have that can send `upload`.
     pub(super) fn viewer_places(&self, upload: Rate) -> usize {
-        self.places(Rate::from_bytes_per_sec_f64(
-            (upload.bytes_per_sec() - on_wire::ACKS * self.bitrate.bytes_per_sec()).max(0.0),
-        ))
+        self.viewer_places_if(upload, self.kept_part)
     }
 
-    /// Children that somebody may have that can send `upload` to them.
+    /// The same, if viewers keep `part` of the reserve.
+    fn viewer_places_if(&self, upload: Rate, part: usize) -> usize {
+        let left = upload.bytes_per_sec() - on_wire::ACKS * self.bitrate.bytes_per_sec();
+        let kept = self.config.reserve * KEPT_PARTS[part];
+        self.places_in(Rate::from_bytes_per_sec_f64(left.max(0.0) * (1.0 - kept)))
+    }
+
+    /// Children that the server may have if it can send `upload` to them.
     pub(super) fn places(&self, upload: Rate) -> usize {
+        self.places_in(Rate::from_bytes_per_sec_f64(upload.bytes_per_sec() * (1.0 - self.config.reserve)))
+    }
+
+    /// Children that take all of `rate`.
+    fn places_in(&self, rate: Rate) -> usize {
         let slice = self.bitrate.bytes_per_sec() * on_wire::STREAM / f64::from(self.config.slices);
         if slice <= 0.0 {
             return 0;
         }
-        (upload.bytes_per_sec() * (1.0 - self.config.reserve) / slice) as usize
+        (rate.bytes_per_sec() / slice) as usize
     }
 
     /// The stream takes `bitrate`: all places are counted anew if that differs by more than a tenth.
@@ -66,9 +83,14 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Children that a viewer may have, as far as anybody knows.
     pub(super) fn bears(&self, viewer: &Viewer<A>) -> usize {
+        self.bears_if(viewer, self.kept_part)
+    }
+
+    /// The same, if viewers keep `part` of the reserve.
+    fn bears_if(&self, viewer: &Viewer<A>, part: usize) -> usize {
         let held = self.book.places(viewer.node).1;
-        let places = viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held);
-        places.min(viewer.explored.unwrap_or(usize::MAX))
+        let announced = self.viewer_places_if(viewer.contribution.announced(), part);
+        viewer.contribution.places(announced, held).min(viewer.explored.unwrap_or(usize::MAX))
     }
 
     /// What the stream takes on the wire, one slice of it.
@@ -209,16 +231,43 @@ impl<A: Copy + Eq> Tracker<A> {
         self.set_places(NodeId::SERVER, self.server_places(0));
     }
 
-    /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
-    /// is not any more, the free ones are given away.
+    /// Looks whether all, and `more` who come, have places if each keeps some free, and how much of the reserve viewers
+    /// can keep so. Where some were free and may not be any more, they are given away.
     pub(super) fn weigh(&mut self, more: usize) {
-        let places = |places: usize| places - places / SPARE_PART;
-        let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
         let needed = (self.len() + more) * usize::from(self.config.slices);
-        let had_spare = self.has_spare;
-        self.has_spare = borne + places(self.server_room()) >= needed;
-        if had_spare && !self.has_spare {
+        let before = (self.has_spare, self.kept_part);
+        self.weigh_reserve(needed, more > 0);
+        self.has_spare = self.has_spare_if(self.kept_part, needed);
+        if before.0 && !self.has_spare || before.1 != self.kept_part {
             self.recount_all();
         }
+    }
+
+    /// Whether there are `needed` places if each keeps some free, and viewers keep `part` of the reserve.
+    fn has_spare_if(&self, part: usize, needed: usize) -> bool {
+        let places = |places: usize| places - places / SPARE_PART;
+        let borne: usize = self.viewers().map(|viewer| places(self.bears_if(viewer, part))).sum();
+        borne + places(self.server_room()) >= needed
+    }
+
+    /// Viewers keep less of the reserve if somebody comes and there are no `needed` places otherwise, and more again
+    /// once there are more than enough so. After deaths places lack only until it is known who is dead, and repairs
+    /// need what is kept most. Trees alone are as printed.
+    fn weigh_reserve(&mut self, needed: usize, somebody_comes: bool) {
+        if !self.config.has_backups {
+            return;
+        }
+        let is_enough = |part: usize| {
+            let borne: usize = self.viewers().map(|viewer| self.bears_if(viewer, part)).sum();
+            borne + self.server_room() >= needed
+        };
+        let mut part = self.kept_part;
+        while part > 0 && self.has_spare_if(part - 1, needed) {
+            part -= 1;
+        }
+        while somebody_comes && part + 1 < KEPT_PARTS.len() && !is_enough(part) {
+            part += 1;
+        }
+        self.kept_part = part;
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::stream::message::{ParentReport, Report, SilentFeed};
+use crate::stream::on_wire;
 
 const SLICES: u8 = 8;
 const MBIT: fn(u64) -> Rate = |megabits| Rate::from_bits_per_sec(1_000_000 * megabits);
@@ -46,6 +47,36 @@ fn fed(tracker: &Tracker<u32>, clients: &[ClientId]) -> Vec<(u8, ClientId, Clien
 
 fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool) -> SilentFeed {
     SilentFeed { slice, parent: Some(parent), asked, is_excused }
+}
+
+#[test]
+fn viewers_keep_less_for_repairs_where_places_lack_and_all_again_once_they_do_not() {
+    let (mut tracker, _) = audience(0, MBIT(1), 2);
+    tracker.config.reserve = 0.2;
+    // Without a reserve 9 children each, of the 8 that it takes: with a fifth kept 7, with a tenth and less 8.
+    let (slice, slices) = (tracker.slice_rate().bytes_per_sec(), f64::from(SLICES));
+    let acks = on_wire::ACKS * MBIT(1).bytes_per_sec();
+    let upload = Rate::from_bytes_per_sec_f64(9.1 * slice + acks);
+    let places = |tracker: &Tracker<u32>| tracker.viewers().map(|viewer| viewer.places).collect::<Vec<_>>();
+    let (mut now, mut kept) = (0, Vec::new());
+    for viewer in 0..40 {
+        now += 100;
+        join(&mut tracker, at(now), viewer, upload).expect("there is room");
+        kept.push(tracker.kept_part);
+    }
+    let all = kept.iter().filter(|part| **part == 0).count();
+    assert!((8..16).contains(&all) && kept[all..].iter().all(|part| *part == 1), "{kept:?}");
+    assert!(places(&tracker).iter().all(|places| *places == 8), "{:?}", places(&tracker));
+    let held = tracker.config.upload;
+    // The server can feed all by itself now.
+    tracker.set_upload(Rate::from_bytes_per_sec_f64(100.0 * slices * slice));
+    let _ = tracker.review(at(now + 100));
+    assert_eq!(tracker.kept_part, 0);
+    assert!(places(&tracker).iter().all(|places| *places == 7), "{:?}", places(&tracker));
+    // Nobody comes: what is kept stays though places lack.
+    tracker.set_upload(held);
+    let _ = tracker.review(at(now + 200));
+    assert_eq!(tracker.kept_part, 0);
 }
 
 #[test]
