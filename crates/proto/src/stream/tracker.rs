@@ -157,7 +157,7 @@ pub struct Tracker<A> {
     /// Whether there are places enough to keep some free.
     has_spare: bool,
     /// Which of [`capacity::KEPT_PARTS`] of the reserve viewers keep.
-    kept_part: usize,
+    kept_part: u8,
     /// Whether a mesh alone carries the stream.
     is_mesh_alone: bool,
     /// Changes of parents that better trees may cost now, and since when that was counted.

@@ -41,9 +41,9 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// The same, if viewers keep `part` of the reserve.
-    fn viewer_places_if(&self, upload: Rate, part: usize) -> usize {
+    fn viewer_places_if(&self, upload: Rate, part: u8) -> usize {
         let left = upload.bytes_per_sec() - on_wire::ACKS * self.bitrate.bytes_per_sec();
-        let kept = self.config.reserve * KEPT_PARTS[part];
+        let kept = self.config.reserve * KEPT_PARTS[usize::from(part)];
         self.places_in(Rate::from_bytes_per_sec_f64(left.max(0.0) * (1.0 - kept)))
     }
 
@@ -87,7 +87,7 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// The same, if viewers keep `part` of the reserve.
-    fn bears_if(&self, viewer: &Viewer<A>, part: usize) -> usize {
+    fn bears_if(&self, viewer: &Viewer<A>, part: u8) -> usize {
         let held = self.book.places(viewer.node).1;
         let announced = self.viewer_places_if(viewer.contribution.announced(), part);
         viewer.contribution.places(announced, held).min(viewer.explored.unwrap_or(usize::MAX))
@@ -244,7 +244,7 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// Whether there are `needed` places if each keeps some free, and viewers keep `part` of the reserve.
-    fn has_spare_if(&self, part: usize, needed: usize) -> bool {
+    fn has_spare_if(&self, part: u8, needed: usize) -> bool {
         let places = |places: usize| places - places / SPARE_PART;
         let borne: usize = self.viewers().map(|viewer| places(self.bears_if(viewer, part))).sum();
         borne + places(self.server_room()) >= needed
@@ -257,7 +257,7 @@ impl<A: Copy + Eq> Tracker<A> {
         if !self.config.has_backups {
             return;
         }
-        let is_enough = |part: usize| {
+        let is_enough = |part: u8| {
             let borne: usize = self.viewers().map(|viewer| self.bears_if(viewer, part)).sum();
             borne + self.server_room() >= needed
         };
@@ -265,7 +265,7 @@ impl<A: Copy + Eq> Tracker<A> {
         while part > 0 && self.has_spare_if(part - 1, needed) {
             part -= 1;
         }
-        while somebody_comes && part + 1 < KEPT_PARTS.len() && !is_enough(part) {
+        while somebody_comes && usize::from(part) + 1 < KEPT_PARTS.len() && !is_enough(part) {
             part += 1;
         }
         self.kept_part = part;
