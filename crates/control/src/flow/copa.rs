@@ -48,8 +48,8 @@ use crate::units::{Octets, Packets, Rate};
 const DELTA: f64 = 0.5;
 
 /// The queue that CoDel takes for a good one (RFC 8289, 4.3). Round trips to many receivers hold the queues in which
-/// their ACKs wait as well: some milliseconds of a home's line. Two packets of a line that serves several homes are
-/// less than that, and so less than what nobody can tell from such queues: the line was left idle for 15 %.
+/// their ACKs wait as well: some milliseconds of a home's line. Two packets of a line that serves several homes take
+/// less, and Copa took those queues for its own: it left the line idle for 15 % of the time.
 const QUEUE: Duration = Duration::from_millis(5);
 
 /// Span of RTTmin (2.1).

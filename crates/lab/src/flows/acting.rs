@@ -56,7 +56,7 @@ impl Acting {
     pub fn act<W: Steerable>(&mut self, world: &mut W) -> Option<&[f32]> {
         let Acting { flows, deciding, due, interval } = self;
         if world.now() < *due {
-            // Those below divide what they were directed.
+            // Those below divide what is directed to them.
             deciding.view_mut().divide(|host| flows.is_active(host, world));
             flows.follow(deciding.view(), world);
             return None;

@@ -235,7 +235,7 @@ impl View {
     ///
     /// When there are more or fewer rates than hosts, or agents are not hosts.
     pub fn on_directed_by_another(&mut self, rates: &[f32]) {
-        assert_eq!(self.sight.agents, Agents::Hosts, "sub-domains divide what they were directed");
+        assert_eq!(self.sight.agents, Agents::Hosts, "sub-domains divide what is directed to them");
         self.is_directed = true;
         self.directed.copy_from_slice(rates);
         self.rates.copy_from_slice(rates);

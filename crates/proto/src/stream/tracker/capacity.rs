@@ -15,8 +15,8 @@ use super::{Tracker, Viewer};
 const SPARE_PART: usize = 8;
 
 /// Parts of [`TrackerConfig::reserve`] that viewers keep: all of it while all have places so, else the half, else a
-/// quarter. A viewer that watches with less left for repairs is better off than one that is refused, and what is
-/// wanting of a place is lost once by each viewer. What the server keeps stays: newcomers and messages take that.
+/// quarter. A viewer that watches with less left for repairs is better off than one that is refused, and rounding down
+/// to whole children costs each viewer up to one besides. What the server keeps stays: newcomers and messages take it.
 pub(super) const KEPT_PARTS: [f64; 3] = [1.0, 0.5, 0.25];
 
 /// Copies of the stream that a server sends however much viewers could: each slice leaves it to this many
@@ -33,6 +33,11 @@ const FOR_NEWCOMERS: f64 = 0.45;
 
 /// Whatever a viewer announces, it is taken to bear no more than this many streams before it has borne them.
 const MOST_BELIEVED: usize = 2;
+
+/// Children that somebody gets who may have `places`, if [`SPARE_PART`] of them stays free.
+fn beside_spare(places: usize) -> usize {
+    places - places / SPARE_PART
+}
 
 impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have that can send `upload`.
@@ -122,7 +127,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// What a node that may have `places` children gets of them while nobody's parent fails.
     pub(super) fn planned(&self, places: usize) -> usize {
-        if self.has_spare { places - places / SPARE_PART } else { places }
+        if self.has_spare { beside_spare(places) } else { places }
     }
 
     pub(super) fn recount(&mut self, node: NodeId) {
@@ -186,7 +191,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let slices = usize::from(self.config.slices);
         let believed = |viewer: &Viewer<A>| {
             let places = self.viewer_places(viewer.contribution.announced()).min(MOST_BELIEVED * slices);
-            places - places / SPARE_PART
+            beside_spare(places)
         };
         let announced: usize = self.viewers().map(believed).sum();
         let spare = announced.saturating_sub(self.len() * slices + wanted);
@@ -245,9 +250,8 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Whether there are `needed` places if each keeps some free, and viewers keep `part` of the reserve.
     fn has_spare_if(&self, part: u8, needed: usize) -> bool {
-        let places = |places: usize| places - places / SPARE_PART;
-        let borne: usize = self.viewers().map(|viewer| places(self.bears_if(viewer, part))).sum();
-        borne + places(self.server_room()) >= needed
+        let borne: usize = self.viewers().map(|viewer| beside_spare(self.bears_if(viewer, part))).sum();
+        borne + beside_spare(self.server_room()) >= needed
     }
 
     /// Viewers keep less of the reserve if somebody comes and there are no `needed` places otherwise, and more again
