@@ -41,7 +41,11 @@ class RunError(RuntimeError):
 
 def controllers() -> str: ...
 def run(
-    scenario: Any, overrides: dict[str, Any] | None = ..., seed: int | None = ..., out: Any = ...
+    scenario: Any,
+    overrides: dict[str, Any] | None = ...,
+    seed: int | None = ...,
+    out: Any = ...,
+    threads: int | None = ...,
 ) -> tuple[str, list[tuple[str, Table]]]: ...
 def sweep(
     scenario: Any,

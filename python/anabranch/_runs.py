@@ -56,6 +56,7 @@ def run(
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
 ) -> Result:
     """Runs a scenario: what ``anabranch run SCENARIO --json`` prints, as a dict.
 
@@ -67,13 +68,21 @@ def run(
         overrides: What is otherwise than the scenario says, as ``{"run.seconds": 10}``.
         seed: Of every random stream, in place of the scenario's.
         out: Where ``summary.json``, ``series.parquet`` and ``report.html`` go; without it no file is written.
+        threads: That run a large overlay together, as many as there are cores for None. The result is the same.
 
     Raises:
         ScenarioError: The scenario can't be read: file, line, key, and what is expected.
+        ValueError: Not a number of threads.
         RunError: A controller can't go on.
         KeyboardInterrupt: On Ctrl-C, within a tenth of a second.
     """
-    return Result(_native.run(_as_path_or_dict(scenario), _copy(overrides), seed, out))
+    _check_threads(threads)
+    return Result(_native.run(_as_path_or_dict(scenario), _copy(overrides), seed, out, threads))
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}, must be 1 or more")
 
 
 def experiments() -> dict[str, str]:
@@ -157,8 +166,7 @@ def sweep(
         raise ValueError("an address is that of a Ray cluster: it needs backend=\"ray\"")
     if address is not None and threads is not None:
         raise ValueError("threads are those of this machine: give them or the address of a cluster, not both")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads is {threads}, must be 1 or more")
+    _check_threads(threads)
     if isinstance(seeds, int):
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}, must be how many, 1 or more, or a list")

@@ -5,6 +5,7 @@ pub mod flows;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use std::time::Instant;
 use anabranch_lab::flows::record::Formats;
 use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
-use anabranch_lab::parallel::{Job, Progress, run_one};
+use anabranch_lab::parallel::{Job, Progress, run_alone};
 use anabranch_report::output::create_dir;
 use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
@@ -63,6 +64,9 @@ pub struct Args {
     /// Write summary.json, series.parquet and report.html into DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Threads that run a large overlay together, as many as there are cores if not given: the result is the same
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
     /// Write each flow's events as qlog into DIR too
     #[arg(long, requires = "out")]
     qlog: bool,
@@ -79,6 +83,7 @@ pub struct Asked {
     scenario: AnyScenario,
     out: Option<PathBuf>,
     json: bool,
+    threads: Option<NonZeroUsize>,
     formats: Formats,
 }
 
@@ -125,7 +130,7 @@ impl Args {
             Some(is) if formats != Formats::default() => Err(Failure::new(format!(
                 "{name}: --qlog and --pcap are for flows over links; this is {is}, whose report --out writes"
             ))),
-            _ => Ok(Asked { name, scenario, out, json: self.what.json, formats }),
+            _ => Ok(Asked { name, scenario, out, json: self.what.json, threads: self.threads, formats }),
         }
     }
 }
@@ -162,17 +167,30 @@ pub fn timed_under<J: Job>(progress: &Arc<Progress>, job: &J, name: &str) -> Res
 where
     Failure: From<J::Error>,
 {
+    timed_on(None, progress, job, name)
+}
+
+/// The same on so many threads, where the job can use several.
+fn timed_on<J: Job>(
+    threads: Option<NonZeroUsize>,
+    progress: &Arc<Progress>,
+    job: &J,
+    name: &str,
+) -> Result<(J::Measured, f64), Failure>
+where
+    Failure: From<J::Error>,
+{
     progress.total.fetch_add(job.seconds(), Ordering::Relaxed);
     let bar = progress::show(progress, name);
     let started = Instant::now();
-    let measured = run_one(job, progress);
+    let measured = run_alone(job, threads, progress);
     let wall_s = started.elapsed().as_secs_f64();
     bar.end();
     Ok((measured?, wall_s))
 }
 
 fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Result<(), Failure> {
-    let (measured, wall_s) = timed_under(progress, scenario, &asked.name)?;
+    let (measured, wall_s) = timed_on(asked.threads, progress, scenario, &asked.name)?;
     let summary = Summary::of(&measured);
     let finished = Finished { scenario, measured: &measured, summary: &summary, name: &asked.name, wall_s };
     let written = asked.out.as_ref().map(|out| finished.write(out)).transpose()?;

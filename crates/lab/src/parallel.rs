@@ -1,10 +1,12 @@
 //! Many runs at once, on all cores.
 //!
-//! A run is one thread's work and shares nothing with another, so results do not
-//! depend on how many threads there are; they come back in the order of the jobs.
+//! A run shares nothing with another, so results do not depend on how many threads there are; they come back in the
+//! order of the jobs. Of many runs each is one thread's work; one that is alone may be that of several.
 
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use anabranch_control::time::Duration;
 use rayon::prelude::*;
@@ -12,7 +14,7 @@ use rayon::prelude::*;
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::monitor::Monitor;
 use crate::onion::{self, OnionMeasured, OnionRunError};
-use crate::overlay::{self, Measured, OverlayRunError};
+use crate::overlay::{self, Measured, OverlayRunError, Sharding};
 use crate::stream::{self, StreamMeasured};
 use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::Scenario;
@@ -35,6 +37,16 @@ pub trait Job: Sync {
     /// What a controller does wrong, or says of its parameters.
     fn run(&self, monitor: &dyn Monitor) -> Result<Self::Measured, Self::Error>;
 
+    /// The same on up to `threads` threads, where one run can use several: what it measures is the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::run`].
+    fn run_on(&self, threads: usize, monitor: &dyn Monitor) -> Result<Self::Measured, Self::Error> {
+        let _ = threads;
+        self.run(monitor)
+    }
+
     /// Whether `measured` is the whole run.
     fn is_whole(&self, measured: &Self::Measured) -> bool;
 }
@@ -49,6 +61,10 @@ impl Job for Scenario {
 
     fn run(&self, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
         overlay::run(self, monitor)
+    }
+
+    fn run_on(&self, threads: usize, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
+        overlay::run_sharded(self, Sharding::of_run_alone(self, threads), monitor)
     }
 
     fn is_whole(&self, measured: &Measured) -> bool {
@@ -133,6 +149,17 @@ impl Monitor for Progress {
     fn is_interrupted(&self) -> bool {
         Progress::is_interrupted(self)
     }
+}
+
+/// Runs one scenario that has the machine for itself, on `threads` threads, as many as there are cores if none is
+/// given; when it is stopped, what it measured until then.
+///
+/// # Errors
+///
+/// As [`Job::run`].
+pub fn run_alone<J: Job>(job: &J, threads: Option<NonZeroUsize>, progress: &Progress) -> Result<J::Measured, J::Error> {
+    let threads = threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    job.run_on(threads, progress)
 }
 
 /// Runs one scenario on this thread; when it is stopped, what it measured until then.

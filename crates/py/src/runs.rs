@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::FlowsSummary;
 use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
-use anabranch_lab::parallel::{Progress, run_one};
+use anabranch_lab::parallel::{Progress, run_alone, run_one};
 use anabranch_report::output::{Column, OutputError, Table as Columns, create_dir};
 use anabranch_scenario::file::{AnyScenario, Override, parse_any};
 use anabranch_scenario::json;
@@ -84,13 +85,14 @@ pub type RunResult = (String, Vec<(&'static str, Table)>);
 
 /// Runs a scenario; what `anabranch run --json` prints, and its series.
 #[pyfunction]
-#[pyo3(signature = (scenario, overrides=None, seed=None, out=None))]
+#[pyo3(signature = (scenario, overrides=None, seed=None, out=None, threads=None))]
 pub fn run(
     py: Python<'_>,
     scenario: &Bound<'_, PyAny>,
     overrides: Option<&Bound<'_, PyDict>>,
     seed: Option<u64>,
     out: Option<PathBuf>,
+    threads: Option<NonZeroUsize>,
 ) -> PyResult<RunResult> {
     let (text, name) = self::scenario(scenario)?;
     let mut overrides = self::overrides(overrides)?;
@@ -99,7 +101,7 @@ pub fn run(
     if let Some(out) = &out {
         create_dir(out).map_err(|error| PyOSError::new_err(error.to_string()))?;
     }
-    interruptible(py, |progress| measured(scenario, &name, out.as_deref(), progress))?
+    interruptible(py, |progress| measured(scenario, &name, out.as_deref(), threads, progress))?
 }
 
 fn written(error: OutputError) -> PyErr {
@@ -124,11 +126,17 @@ where
     Ok((finished.to_json(), finished.series()))
 }
 
-fn measured(scenario: AnyScenario, name: &str, out: Option<&Path>, progress: &Progress) -> PyResult<RunResult> {
+fn measured(
+    scenario: AnyScenario,
+    name: &str,
+    out: Option<&Path>,
+    threads: Option<NonZeroUsize>,
+    progress: &Progress,
+) -> PyResult<RunResult> {
     let started = Instant::now();
     let (object, series) = match scenario {
         AnyScenario::Overlay(scenario) => {
-            let measured = run_one(&scenario, progress).map_err(errors::run)?;
+            let measured = run_alone(&scenario, threads, progress).map_err(errors::run)?;
             let (summary, wall_s) = (Summary::of(&measured), started.elapsed().as_secs_f64());
             let finished = Finished { scenario: &scenario, measured: &measured, summary: &summary, name, wall_s };
             out.map(|out| finished.write(out)).transpose().map_err(written)?;

@@ -42,6 +42,9 @@ pub struct Args {
     /// Numbers of threads to step one world with, in as many shards, against one
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
+    /// Step each world in this many shards, with a thread for each: speeds are those of all of them together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    shards: u16,
     /// Round estimates of round-trip times to 16 bits, as overlay.rtt.compact
     #[arg(long)]
     compact: bool,
@@ -73,6 +76,8 @@ struct Size {
     bytes_per_peer: u64,
     /// What peers received in the second half of the run, as a share of what relays' limits allow.
     share_of_limit: f64,
+    /// The same for each simulated second.
+    shares_of_limit: Vec<f64>,
     peak_memory_mib: u64,
     threads: Vec<Threads>,
 }
@@ -151,7 +156,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         std::fs::create_dir_all(out).map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
         let path = out.join("report.html");
-        report(&json).write(&path)?;
+        report(&json, args.shards).write(&path)?;
         eprintln!("wrote {}", path.display());
     }
     Ok(())
@@ -169,10 +174,12 @@ fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> 
     scenario
 }
 
-fn once(scenario: &Scenario) -> Result<(Measured, Duration), Failure> {
-    let started = processor_time::now();
-    let measured = overlay::run(scenario, &())?;
-    let taken = processor_time::now() - started;
+/// A run, and the time that it took: of its thread on a processor, or by the clock on the wall if it has several.
+fn once(scenario: &Scenario, shards: u16) -> Result<(Measured, Duration), Failure> {
+    let threads = usize::from(shards);
+    let (on_processor, on_wall) = (processor_time::now(), Instant::now());
+    let measured = overlay::run_sharded(scenario, Sharding { shards: threads, threads }, &())?;
+    let taken = if threads == 1 { processor_time::now() - on_processor } else { on_wall.elapsed() };
     assert_eq!(measured.controller, scenario.overlay.controller.name, "another controller ran");
     Ok((measured, taken.max(Duration::from_nanos(1))))
 }
@@ -183,7 +190,7 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
     memory::forget_peak();
     let before = memory::resident();
     for _ in 0..args.repeat {
-        let run = once(&scenario)?;
+        let run = once(&scenario, args.shards)?;
         if fastest.as_ref().is_none_or(|(_, time)| run.1 < *time) {
             fastest = Some(run);
         }
@@ -191,6 +198,8 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
     let (measured, time) = fastest.expect("at least one run");
     let hops = measured.packet_hops();
     let seconds = time.as_secs_f64();
+    let shares_of_limit = shares_of_limit(&scenario, &measured);
+    let second_half = &shares_of_limit[shares_of_limit.len() / 2..];
     let (bytes_per_peer, peak_memory_mib) =
         (memory::peak().saturating_sub(before) / peers as u64, memory::peak() >> 20);
     Ok(Size {
@@ -202,21 +211,20 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
         ns_per_packet_hop: seconds * 1e9 / hops as f64,
         bytes_per_peer_pair: measured.sender_memory_bytes as f64 / measured.peer_pairs as f64,
         bytes_per_peer,
-        share_of_limit: share_of_limit(&scenario, &measured),
+        share_of_limit: second_half.iter().sum::<f64>() / second_half.len() as f64,
+        shares_of_limit,
         peak_memory_mib,
         threads: threads(args, &scenario, &measured)?,
     })
 }
 
-/// Payload received in the second half of the run, as a share of the most there can be: each delivered
-/// packet uses the limit of its relays twice, once for its ACK, and that of its destination.
-fn share_of_limit(scenario: &Scenario, measured: &Measured) -> f64 {
+/// Payload received in each second, as a share of the most there can be: each delivered packet uses the limit of its
+/// relays twice, once for its ACK, and that of its destination.
+fn shares_of_limit(scenario: &Scenario, measured: &Measured) -> Vec<f64> {
     let overlay = &scenario.overlay;
     let (relays, packet, ack) = (overlay.relays as f64, overlay.packet.get() as f64, overlay.ack.get() as f64);
     let most = overlay.limit.bytes_per_sec() * packet / ((relays + 1.0) * packet + relays * ack);
-    let half = measured.seconds.len() / 2;
-    let seconds = (measured.seconds.len() - half) as f64;
-    measured.received_bytes_per_s().skip(half).sum::<f64>() / seconds / most
+    measured.received_bytes_per_s().map(|received| received / most).collect()
 }
 
 /// Times the run with each number of threads that was asked for, and holds what it measured against
@@ -258,16 +266,16 @@ fn replications(args: &Args, controller: &'static registry::Entry) -> Result<Rep
     let (mut one, mut all) = (f64::MAX, f64::MAX);
     for _ in 0..args.repeat {
         let started = Instant::now();
-        once(&scenario)?;
+        once(&scenario, 1)?;
         one = one.min(started.elapsed().as_secs_f64());
         let started = Instant::now();
-        (0..threads).into_par_iter().try_for_each(|_| once(&scenario).map(drop))?;
+        (0..threads).into_par_iter().try_for_each(|_| once(&scenario, 1).map(drop))?;
         all = all.min(started.elapsed().as_secs_f64());
     }
     Ok(Replications { threads, speedup: one * threads as f64 / all })
 }
 
-fn report(json: &Json) -> Report {
+fn report(json: &Json, shards: u16) -> Report {
     let curve = |of: fn(&Size) -> f64| json.sizes.iter().map(|size| (size.peers as f64, of(size))).collect();
     let chart = |label: &str, unit: &str, of: fn(&Size) -> f64| {
         XyChart::new(Axis::new("peers", "").log(), Axis::new(label, unit).from_zero())
@@ -297,7 +305,15 @@ fn report(json: &Json) -> Report {
             Cell::number(size.peak_memory_mib as f64, 0),
         ])
     });
-    Report::new("Overlay simulator: packet-hops a second on one core")
+    let received = json.sizes.iter().fold(
+        XyChart::new(Axis::new("simulated time", "s"), Axis::new("received, of what limits allow", "").from_zero()),
+        |chart, size| {
+            let points = (1..).zip(&size.shares_of_limit).map(|(second, &share)| (f64::from(second), share)).collect();
+            chart.series(Series::line(format!("{} peers", size.peers), points).markers())
+        },
+    );
+    let threads = if shards == 1 { "one core".to_owned() } else { format!("{shards} threads") };
+    Report::new(format!("Overlay simulator: packet-hops a second on {threads}"))
         .meta("controller", json.controller)
         .meta("version", env!("CARGO_PKG_VERSION"))
         .table(table)
@@ -305,6 +321,7 @@ fn report(json: &Json) -> Report {
             Figure::chart("Packet-hops a second.", chart("speed", "million/s", |size| size.million_packet_hops_per_s)),
             Figure::chart("Memory of the senders.", chart("memory", "B a peer pair", |size| size.bytes_per_peer_pair)),
         ])
+        .figure(Figure::chart("What peers receive, by how many they are.", received))
         .paragraph(format!(
             "Replications on {} threads run {:.2} times as fast as on one.",
             json.replications.threads, json.replications.speedup

@@ -48,6 +48,22 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     gives_what_its_seed_says(SMALL);
 }
 
+#[test]
+fn an_overlay_gives_the_same_bytes_on_any_number_of_threads() {
+    let place = Place::new(SMALL);
+    let larger = ["--set", "overlay.peers=400", "--set", "overlay.known_peers=16", "--set", "run.seconds=3"];
+    for threads in ["1", "2", "3"] {
+        let run = ["run", "s.toml", "--threads", threads, "--out", threads];
+        let said = place.say(&[&run[..], &larger[..]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    for name in ["report.html", "series.parquet"] {
+        let [one, two, three] = ["1", "2", "3"].map(|out| place.written(out, name));
+        assert!(one == two && one == three, "{name} differs");
+    }
+    place.say(&["run", "s.toml", "--threads", "0"]).refuses("--threads");
+}
+
 #[cfg(unix)]
 #[test]
 fn what_is_interrupted_is_written_and_said() {

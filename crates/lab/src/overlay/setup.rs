@@ -88,7 +88,18 @@ pub struct Sharding {
 impl Sharding {
     /// The whole world, and one thread.
     pub const NONE: Sharding = Sharding { shards: 1, threads: 1 };
+
+    /// The parts in which a run of `scenario` that has `threads` threads for itself is soonest done.
+    pub fn of_run_alone(scenario: &Scenario, threads: usize) -> Sharding {
+        let shards = threads.min(scenario.overlay.peers / LEAST_PEERS).max(1);
+        Sharding { shards, threads: shards }
+    }
 }
+
+/// A shard has as many peers at least, unless it is alone: those of fewer wait for each other for longer than they work.
+/// On 16 cores a hundred peers that know all others are done 1.25 times as soon in two shards as in one, a thousand that
+/// know 64 each 5.0 times as soon in eight and 5.7 times in sixteen.
+const LEAST_PEERS: usize = 100;
 
 /// In how many shards a run of `scenario` goes on.
 pub fn shards(scenario: &Scenario, sharding: Sharding) -> usize {
@@ -203,4 +214,22 @@ fn peer<T: TelemetryField>(
 fn keys(seed: u64, node: u32) -> [u64; 4] {
     let mut rng = Rng::indexed(seed, "fair shares", u64::from(node));
     std::array::from_fn(|_| rng.bits())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_alone_has_a_shard_for_each_thread_as_long_as_each_has_enough_peers() {
+        let shards = |peers: usize, threads: usize| {
+            let mut scenario = Scenario::standard();
+            (scenario.overlay.peers, scenario.overlay.known_peers) = (peers, 16);
+            let sharding = Sharding::of_run_alone(&scenario, threads);
+            assert_eq!(sharding.shards, sharding.threads);
+            sharding.shards
+        };
+        assert_eq!((shards(20, 8), shards(199, 8), shards(200, 8), shards(400, 3)), (1, 1, 2, 3));
+        assert_eq!((shards(1000, 1), shards(1000, 16), shards(1_000_000, 16)), (1, 10, 16));
+    }
 }
