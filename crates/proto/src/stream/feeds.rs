@@ -4,7 +4,8 @@
 //! before it is told to stop when the new one's first packet is here. A slice is *silent* when the
 //! others have got on without it by [`SILENT_PACKETS`] of its packets, and by [`SILENCE`]: what the
 //! source does not send, nobody misses. Then the client's own children are told, who miss it as well
-//! and are not to blame this client, nor to leave it. If no such word comes from its parent in
+//! and are not to blame this client, nor to leave it; and so they are where another parent has been named meanwhile,
+//! of whom nothing has come yet. If no such word comes from its parent in
 //! [`WORD`], a backup is asked and the server told: one from which another slice comes if there is such a one, and
 //! none from which another should come and does not. The server names another where the backup has no room, or is
 //! not surely there; until one of them pushes, the last that has pushed goes on.
@@ -101,7 +102,11 @@ struct Slice<A> {
     received: [u16; 2],
     /// Until when what its feed was asked for is expected from it alone.
     begins_until: Time,
-    /// Whether children know that it is silent.
+    /// When anything was last pushed: children have waited since then, whoever is named or asked meanwhile.
+    fed: Time,
+    /// Whether nothing comes of the feed.
+    is_silent: bool,
+    /// Whether children know that nothing comes.
     is_reported: bool,
     /// Since when the parent says that it misses it itself.
     stalled_since: Option<Time>,
@@ -148,6 +153,8 @@ impl<A: Copy> Feeds<A> {
             report_end: begin,
             received: [0; 2],
             begins_until: Time::ZERO,
+            fed: now,
+            is_silent: false,
             is_reported: false,
             stalled_since: None,
             in_vain: 0,
@@ -164,7 +171,7 @@ impl<A: Copy> Feeds<A> {
     pub fn state(&self, slice: u8) -> FeedState {
         let slice = &self.slices[usize::from(slice)];
         match slice.counted {
-            _ if slice.is_reported => FeedState::Silent,
+            _ if slice.is_silent => FeedState::Silent,
             Some(_) => FeedState::Live,
             None => FeedState::Awaited,
         }
@@ -204,7 +211,7 @@ impl<A: Copy> Feeds<A> {
         slice.replace_session(now, &self.heard, |session| step(Step::Leave(parent.slice, session)));
         slice.feed = feed;
         (slice.alive, slice.tried, slice.in_vain) = (now + BEGINNING, 0, 0);
-        (slice.is_reported, slice.stalled_since) = (false, None);
+        slice.await_anew();
         slice.count_anew();
         step(match parent.parent {
             Some(contact) => Step::Ask(parent.slice, contact),
@@ -230,12 +237,13 @@ impl<A: Copy> Feeds<A> {
         let state = &mut self.slices[usize::from(slice)];
         if state.session == Some(from) || state.left.is_some_and(|(left, _)| left == from) {
             state.brought = state.brought.max(id.after(1));
+            (state.fed, state.is_reported) = (now, false);
         }
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
             state.count(id);
             (state.alive, state.tried, state.in_vain) = (now, 0, 0);
-            (state.is_reported, state.stalled_since) = (false, None);
+            (state.is_silent, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
                 && left != from
             {
@@ -258,7 +266,7 @@ impl<A: Copy> Feeds<A> {
             if slices.contains(slice) && state.session == Some(from) {
                 let since = *state.stalled_since.get_or_insert(now);
                 if now < since + PATIENCE {
-                    (state.alive, state.is_reported) = (state.alive.max(now), false);
+                    (state.alive, state.is_silent, state.is_reported) = (state.alive.max(now), false, false);
                 }
             }
         }
@@ -339,7 +347,8 @@ impl<A: Copy> Feeds<A> {
             if state.feed == Feed::None || !is_behind {
                 continue;
             }
-            if now >= state.alive + SILENCE && !state.is_reported {
+            state.is_silent |= now >= state.alive + SILENCE;
+            if now >= state.fed + SILENCE && !state.is_reported {
                 state.is_reported = true;
                 step(Step::ReportStalled(slice));
             }
@@ -427,6 +436,11 @@ impl<A: Copy> Slice<A> {
         }
     }
 
+    /// Another one is to push: children are told once more that nothing comes until it does.
+    fn await_anew(&mut self) {
+        (self.is_silent, self.is_reported, self.stalled_since) = (false, false, None);
+    }
+
     /// Another one pushes: what it should have pushed begins with its first packet.
     fn count_anew(&mut self) {
         (self.counted, self.received) = (None, [0; 2]);
@@ -454,7 +468,8 @@ impl<A: Copy> Slice<A> {
         (is_there, is_excused): (bool, bool),
         step: &mut impl FnMut(Step<A>),
     ) {
-        (self.alive, self.is_reported, self.stalled_since) = (now + BEGINNING * (1 << self.in_vain), false, None);
+        self.alive = now + BEGINNING * (1 << self.in_vain);
+        self.await_anew();
         self.in_vain = (self.in_vain + 1).min(MOST_DOUBLINGS);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
         let (number, backup) = backup.unzip();
@@ -645,6 +660,32 @@ mod tests {
         let named = Parent { slice: 0, parent: Some(contact(9)), backups: [None; 2] };
         feeds.on_parent(at(37_000), &named, |_| {});
         assert_eq!(asked(&mut feeds, 37_000, 39_500), [38_000, 39_000]);
+    }
+
+    #[test]
+    fn children_know_that_nothing_comes_whoever_is_named_meanwhile() {
+        let mut feeds = fed();
+        feeds.on_packet(at(1000), 0, SessionId(3), PacketId(5), |_| {});
+        let mut reported = Vec::new();
+        for tick in 20..34_u32 {
+            let now = at(50 * u64::from(tick));
+            // Each 200 ms another parent, none of whom brings anything.
+            if tick % 4 == 1 {
+                let named = Parent { slice: 0, parent: Some(contact(tick)), backups: [None; 2] };
+                feeds.on_parent(now, &named, |_| {});
+                feeds.set_session(now, 0, SessionId(tick));
+            }
+            feeds.watch(now, PacketId(1000), |step| {
+                if step == Step::ReportStalled(0) {
+                    reported.push(50 * tick);
+                }
+            });
+        }
+        assert_eq!(reported, [1250, 1450, 1650], "and once more when another is named");
+        feeds.on_packet(at(1700), 0, SessionId(33), PacketId(8), |_| {});
+        let mut is_reported = false;
+        feeds.watch(at(1900), PacketId(1000), |step| is_reported |= step == Step::ReportStalled(0));
+        assert!(!is_reported, "something has come");
     }
 
     /// One slice of client 7, which falls silent at once, with clients 8 and 9 as backups, of whom nothing is known; 8
