@@ -15,6 +15,7 @@ pub mod limiter;
 pub mod load;
 pub mod machine;
 pub mod message;
+pub mod network;
 pub mod overlay_peer;
 pub mod packet;
 pub mod path_mtu;

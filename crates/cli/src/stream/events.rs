@@ -22,6 +22,9 @@ impl Events {
             NodeEvent::Refused(refusal) => {
                 let why = match refusal {
                     Refusal::Full => "there are as many as may watch",
+                    Refusal::NetworkIsFull => {
+                        "as many of its network watch as may; --most-of-network says how many that are"
+                    }
                     Refusal::Overloaded => "nobody has room to pass the stream on to another",
                     Refusal::Excluded => "it was excluded before",
                     Refusal::NoRoomForPrivate => {

@@ -15,6 +15,7 @@ use anabranch_net::stream::events::{NodeEvent, Video};
 use anabranch_net::stream::node::{self, InputError, ServeOptions, StreamNode};
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::packet::MAX_SLICES;
+use anabranch_proto::stream::server::MOST_OF_NETWORK;
 use tokio::sync::mpsc;
 
 use super::events::Events;
@@ -79,6 +80,9 @@ pub struct Args {
     /// The most viewers
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     most_viewers: u32,
+    /// The most viewers of one network, be it behind one router: of a /24 of IPv4 or a /56 of IPv6
+    #[arg(long, value_name = "N", default_value_t = MOST_OF_NETWORK as u32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    most_of_network: u32,
     /// What decides how fast the server sends; see `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = node::DEFAULT_CONTROLLER, value_parser = local::controller)]
     controller: &'static Entry,
@@ -137,6 +141,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
         most_clients: args.most_viewers as usize,
+        most_of_network: args.most_of_network as usize,
         is_private: args.private,
         ..ServeOptions::new(args.listen, identity, args.upload)
     })?;

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty};
+use anabranch_proto::network::Address;
 use anabranch_proto::session::{Application, Closed, PeerKey, Remote, SessionConfig, SessionId, Sessions};
 use anabranch_proto::stream::client::{Client, ClientConfig};
 use anabranch_proto::stream::content::Content;
@@ -71,7 +72,7 @@ pub fn forget<A: Copy + Eq + Debug, C: Content>(client: &mut Client<A, C>, confi
 }
 
 /// Counts a child too many in the trees, if that is planted.
-pub fn miscount<A: Copy + Eq + Debug, C: Content>(server: &mut Server<A, C>) {
+pub fn miscount<A: Address, C: Content>(server: &mut Server<A, C>) {
     if in_streams(streams::Rule::SoundTrees) {
         server.miscount();
     }

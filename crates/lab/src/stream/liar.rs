@@ -9,6 +9,8 @@ use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
 
 use super::content::{Simulated, SimulatedPacket};
 #[cfg(test)]
+use super::flooder::{Flood, Flooder};
+#[cfg(test)]
 use crate::soak::{planted, streams::Rule};
 
 /// What a liar does with the packets of the stream that it should pass on.
@@ -23,6 +25,9 @@ pub enum Lie {
     Drops(f64),
     /// It passes on others in their place.
     Poisons,
+    /// It is no viewer, and floods the server.
+    #[cfg(test)]
+    Floods(Flood),
 }
 
 /// A server or viewer of a simulation.
@@ -31,12 +36,22 @@ pub struct Viewer {
     peer: StreamPeer<u32, Simulated>,
     lie: Lie,
     rng: Rng,
+    #[cfg(test)]
+    flooder: Option<Flooder>,
 }
 
 impl Viewer {
     /// `peer`, which lies so, by `rng`.
     pub fn new(peer: StreamPeer<u32, Simulated>, lie: Lie, rng: Rng) -> Viewer {
-        Viewer { peer, lie, rng }
+        #[cfg(test)]
+        let flooder = if let Lie::Floods(flood) = lie { Some(Flooder::new(flood)) } else { None };
+        Viewer {
+            peer,
+            lie,
+            rng,
+            #[cfg(test)]
+            flooder,
+        }
     }
 
     /// The peer itself.
@@ -91,10 +106,18 @@ impl Application for Viewer {
     type Event = StreamEvent<SimulatedPacket>;
 
     fn accepts(&mut self, now: Time, remote: &Remote<u32>) -> bool {
+        #[cfg(test)]
+        if self.flooder.is_some() {
+            return true;
+        }
         self.peer.accepts(now, remote)
     }
 
     fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<u32>, sessions: &mut impl Sessions<Viewer>) {
+        #[cfg(test)]
+        if let Some(flooder) = &mut self.flooder {
+            return flooder.on_open(session, remote, sessions);
+        }
         self.peer.on_open(now, session, remote, &mut Inner(sessions));
     }
 
@@ -105,6 +128,10 @@ impl Application for Viewer {
         message: Message<u32, Simulated>,
         sessions: &mut impl Sessions<Viewer>,
     ) {
+        #[cfg(test)]
+        if let Some(flooder) = &mut self.flooder {
+            return flooder.on_message(now, session, &message, sessions);
+        }
         self.peer.on_message(now, session, message, &mut Inner(sessions));
     }
 
@@ -118,6 +145,10 @@ impl Application for Viewer {
     ) {
         #[cfg(test)]
         assert!(!planted::in_streams(Rule::NoPanic), "a planted panic");
+        #[cfg(test)]
+        if self.flooder.is_some() {
+            return;
+        }
         self.peer.on_datagram(now, session, datagram, &mut Inner(sessions));
     }
 
@@ -126,6 +157,10 @@ impl Application for Viewer {
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Viewer>) {
+        #[cfg(test)]
+        if let Some(flooder) = &mut self.flooder {
+            return flooder.on_closed(session);
+        }
         self.peer.on_closed(now, session, why, &mut Inner(sessions));
     }
 
@@ -137,11 +172,19 @@ impl Application for Viewer {
                 let _ = sessions.open(0, None);
             }
         }
+        #[cfg(test)]
+        if let Some(flooder) = &mut self.flooder {
+            return flooder.on_timer(now, sessions);
+        }
         self.peer.on_timer(now, &mut Inner(sessions));
     }
 
     #[inline]
     fn timer(&self, now: Time) -> Time {
+        #[cfg(test)]
+        if let Some(flooder) = &self.flooder {
+            return flooder.timer();
+        }
         self.peer.timer(now)
     }
 
@@ -156,6 +199,8 @@ impl Application for Viewer {
             if let Datagram::Packet { packet, .. } = &mut datagram {
                 match self.lie {
                     Lie::None => {}
+                    #[cfg(test)]
+                    Lie::Floods(_) => {}
                     Lie::FreeRider => continue,
                     Lie::Drops(share) if self.rng.chance(share) => continue,
                     Lie::Drops(_) => {}

@@ -3,6 +3,8 @@
 
 mod content;
 mod delays;
+#[cfg(test)]
+mod flooder;
 mod liar;
 mod measuring;
 pub(crate) mod run;

@@ -17,7 +17,7 @@ use anabranch_proto::stream::message::{Datagram, Message, Mode};
 use anabranch_proto::stream::on_wire;
 use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamPeer;
-use anabranch_proto::stream::server::{Server, ServerConfig};
+use anabranch_proto::stream::server::{MOST_OF_NETWORK, Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
 use anabranch_scenario::stream::StreamScenario;
@@ -145,6 +145,11 @@ pub fn run_and_look<R>(
 
 impl Stage<'_> {
     fn new(scenario: &StreamScenario) -> Stage<'_> {
+        Stage::limited(scenario, MOST_OF_NETWORK)
+    }
+
+    /// Where a network has this many viewers at most.
+    fn limited(scenario: &StreamScenario, most_of_network: usize) -> Stage<'_> {
         let audience = &scenario.audience;
         let links =
             AccessLinks { up: link("up", audience.upload.mean(), 0.0), down: link("down", audience.download, 0.0) };
@@ -171,7 +176,7 @@ impl Stage<'_> {
             counted_from: counts_from(scenario),
             monitored: Vec::new(),
         };
-        stage.join_server();
+        stage.join_server(most_of_network);
         stage.cue(counts_from(scenario), Cue::Count);
         stage.cue(Time::ZERO, Cue::Packet);
         times.into_iter().for_each(|at| stage.cue(at, Cue::Audience));
@@ -212,7 +217,7 @@ impl Stage<'_> {
         self.world.join(FlowSessions::new(viewer, config, key_of(number), controller, &rng))
     }
 
-    fn join_server(&mut self) {
+    fn join_server(&mut self, most_of_network: usize) {
         let StreamScenario { stream, audience, .. } = self.scenario;
         let tracker = TrackerConfig {
             slices: stream.slices,
@@ -229,6 +234,7 @@ impl Stage<'_> {
         let config = ServerConfig {
             mode: stream.mode,
             tracker,
+            most_of_network,
             begin_behind,
             buffer: self.buffer(),
             exploration: (share > 0.0).then(|| ExplorationConfig { share, ..ExplorationConfig::default() }),
@@ -495,6 +501,9 @@ impl Stage<'_> {
         StreamMeasured { metrics, seconds, delays, trees, viewers, deaths, explorations, monitored }
     }
 }
+
+#[cfg(test)]
+mod flooding;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
-//! How many handshakes a network may begin: a bucket of them for each /24 of IPv4 and /56 of IPv6, which
-//! are what one customer of a provider has. Its address is proved before (by a Retry, RFC 9000, 8.1.2):
-//! nobody can use up the bucket of another.
+//! How many handshakes a [network](anabranch_proto::network) may begin: a bucket of them for each. Its address is
+//! proved before (by a Retry, RFC 9000, 8.1.2): nobody can use up the bucket of another.
 //!
 //! What it is there for is work for strangers. Where it is known by their keys who may come, a handshake that has proved
 //! such a key is put back into the bucket, once in the time in which a bucket fills: a site's hosts, who come all at once,
@@ -11,6 +10,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::network::{Address, Network};
 use anabranch_proto::session::PeerKey;
 
 /// Handshakes that a network may begin at once: as many as viewers behind one router.
@@ -29,23 +29,15 @@ const MOST_KEYS: usize = 16_384;
 #[derive(Debug, Default)]
 pub struct Admission {
     /// When each bucket will be full again.
-    full_at: HashMap<IpAddr, Time>,
+    full_at: HashMap<Network, Time>,
     /// When a handshake of each key may be put back again.
     spares_at: HashMap<PeerKey, Time>,
-}
-
-/// The first address of the network of `address`.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) & (u32::MAX << 8)).into()),
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & (u128::MAX << 72)).into()),
-    }
 }
 
 impl Admission {
     /// Somebody at `address` begins a handshake: whether it may.
     pub fn admit(&mut self, now: Time, address: IpAddr) -> bool {
-        let network = network(address);
+        let network = address.network();
         if self.full_at.len() >= MOST_NETWORKS && !self.full_at.contains_key(&network) {
             self.full_at.retain(|_, full_at| *full_at > now);
             if self.full_at.len() >= MOST_NETWORKS {
@@ -71,7 +63,7 @@ impl Admission {
             return;
         }
         self.spares_at.insert(key, now + REFILL * u64::from(BURST));
-        if let Some(full_at) = self.full_at.get_mut(&network(address)) {
+        if let Some(full_at) = self.full_at.get_mut(&address.network()) {
             *full_at = Time::from_nanos(full_at.as_nanos().saturating_sub(REFILL.as_nanos())).max(now);
         }
     }

@@ -29,7 +29,7 @@ use anabranch_proto::stream::client::{Client, ClientConfig};
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::packet::{MAX_PACKET, MAX_SLICES};
 use anabranch_proto::stream::peer::StreamPeer;
-use anabranch_proto::stream::server::{Server, ServerConfig};
+use anabranch_proto::stream::server::{MOST_OF_NETWORK, Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
 use tokio::sync::mpsc::error::TrySendError;
@@ -137,6 +137,8 @@ pub struct ServeOptions {
     pub buffer: Duration,
     /// The most viewers.
     pub most_clients: usize,
+    /// The most of one network.
+    pub most_of_network: usize,
     /// Whether the server feeds every viewer itself, and names none to another.
     pub is_private: bool,
 }
@@ -155,6 +157,7 @@ impl ServeOptions {
             controller: DEFAULT_CONTROLLER.to_owned(),
             buffer: Duration::from_millis(3000),
             most_clients: 1024,
+            most_of_network: MOST_OF_NETWORK,
             is_private: false,
         }
     }
@@ -292,7 +295,8 @@ impl StreamNode {
         let begin_behind = Duration::from_nanos(options.buffer.as_nanos() / 2);
         // Exploration packets would be eight bytes longer than what every connection is sure to carry.
         let exploration = None;
-        let config = ServerConfig { mode: options.mode, tracker, begin_behind, buffer, exploration, helper: None };
+        let (mode, most_of_network) = (options.mode, options.most_of_network);
+        let config = ServerConfig { mode, tracker, most_of_network, begin_behind, buffer, exploration, helper: None };
         let runtime = Runtime::new(NoWork)?;
         let rng = Rng::stream(random_seed(), "stream server");
         let mut app = Server::new(config, options.identity.clone(), runtime.now(), rng);

@@ -7,6 +7,7 @@ use super::client::{Client, ClientEvent};
 use super::content::Content;
 use super::message::{Datagram, Message};
 use super::server::{Server, ServerEvent};
+use crate::network::Address;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, either_application};
 
 /// One of a stream's peers.
@@ -34,7 +35,7 @@ macro_rules! inner_sessions {
     ($inner:ident, $event:ident) => {
         impl<A, C, S> Sessions<$inner<A, C>> for Inner<'_, S>
         where
-            A: Copy + Eq + core::fmt::Debug,
+            A: Address,
             C: Content,
             S: Sessions<StreamPeer<A, C>>,
         {
@@ -69,6 +70,6 @@ inner_sessions!(Server, Server);
 inner_sessions!(Client, Client);
 
 either_application! {
-    impl[A: Copy + Eq + core::fmt::Debug, C: Content] for StreamPeer<A, C> { Server, Client };
+    impl[A: Address, C: Content] for StreamPeer<A, C> { Server, Client };
     A, Message<A, C>, Datagram<C>, StreamEvent<C::Packet>
 }

@@ -26,6 +26,9 @@ pub struct Peer<A> {
     pub remote: Option<Remote<A>>,
     /// Whether it is to be a neighbour once the session stands.
     pub is_wanted: bool,
+    /// Whether it has asked to be let in, and was not, or has been sent away since: it asks again over a session of its
+    /// own.
+    pub has_asked: bool,
     /// When the session began, or was last of use.
     pub used: Time,
     /// Manifests that it may ask for now, and since when that was counted.
@@ -69,7 +72,7 @@ impl<A: Copy> Peers<A> {
             self.clients.insert(client, session);
         }
         let (manifests, counted) = (MOST_MANIFESTS_AT_ONCE as f64, now);
-        let peer = Peer { client, remote: None, is_wanted: false, used: now, manifests, counted };
+        let peer = Peer { client, remote: None, is_wanted: false, has_asked: false, used: now, manifests, counted };
         self.peers[session.index()].insert(peer)
     }
 

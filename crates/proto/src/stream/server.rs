@@ -4,6 +4,7 @@ mod admission;
 mod control_traffic;
 mod departures;
 mod distribution;
+mod networks;
 mod survey;
 mod views;
 
@@ -15,6 +16,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
 use self::control_traffic::{ControlTraffic, MOST_OF_TREES, MOST_WHILE_BEHIND};
+pub use self::networks::MOST_OF_NETWORK;
 use self::views::OverlayViews;
 use super::answers::Answers;
 use super::beginning::Beginnings;
@@ -35,6 +37,7 @@ use super::serving::{Subscription, next_datagram, subscribe};
 use super::source::Source;
 use super::tracker::{Refusal, Tracker, TrackerConfig};
 use super::uplink::Uplink;
+use crate::network::{Address, Network};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, WireLength};
 
 /// How often a tree is made better, assignments leave, and silent viewers are looked for.
@@ -56,6 +59,8 @@ pub struct ServerConfig {
     pub mode: Mode,
     /// Trees, and who may watch.
     pub tracker: TrackerConfig,
+    /// The most viewers of one network.
+    pub most_of_network: usize,
     /// How far behind the newest packet a viewer begins that is sent the past.
     pub begin_behind: Duration,
     /// Packets that are kept, and when they are not sent any more.
@@ -86,6 +91,7 @@ pub enum ServerEvent {
 #[derive(Clone, Debug)]
 pub struct Server<A, C: Content> {
     config: ServerConfig,
+    network_of: fn(A) -> Network,
     source: Source<C>,
     tracker: Tracker<A>,
     peers: Peers<A>,
@@ -105,7 +111,7 @@ pub struct Server<A, C: Content> {
     beginnings: Beginnings,
     exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
-    enabler: Option<Enabler>,
+    enabler: Option<Box<Enabler>>,
     views: Box<OverlayViews>,
     rng: Rng,
     next_tick: Time,
@@ -113,21 +119,22 @@ pub struct Server<A, C: Content> {
     next_tickets: Time,
 }
 
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+impl<A: Address, C: Content> Server<A, C> {
     /// Serves a stream that begins at `start`, signed with `secret`; neighbours are chosen by `rng`.
     pub fn new(config: ServerConfig, secret: C::Secret, start: Time, rng: Rng) -> Server<A, C> {
         let mut pushing = Pushing::new(config.tracker.slices);
         // Who is not assigned to the server gets nothing from it.
         pushing.set_places(0);
-        let enabler = config.helper.map(Enabler::new);
+        let enabler = config.helper.map(|helper| Box::new(Enabler::new(helper)));
         let exploration = config.exploration.filter(|_| config.mode.has_trees());
         let mut tracker = Tracker::new(config.tracker);
-        let upload = enabler.as_ref().map_or(config.tracker.upload, Enabler::helper);
+        let upload = enabler.as_ref().map_or(config.tracker.upload, |enabler| enabler.helper());
         tracker.set_upload(upload);
         if !config.mode.has_trees() {
             tracker.set_mesh_alone();
         }
         Server {
+            network_of: A::network,
             source: Source::new(secret, start, config.mode.manifest_lead(), config.mode.packet_spread()),
             tracker,
             exploration: exploration.map(|config| Box::new(Exploration::new(config, rng.clone()))),
@@ -169,6 +176,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.views.view(now, &self.tracker, self.source.edge(), None)
     }
 
+    /// Hosts of a simulation are in these networks from now on.
+    #[doc(hidden)]
+    pub fn set_networks(&mut self, network_of: fn(A) -> Network) {
+        self.network_of = network_of;
+    }
+
     /// Counts a child too many in the trees: a bug that tests of the check plant.
     #[doc(hidden)]
     pub fn miscount(&mut self) {
@@ -207,7 +220,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// The helper's last step; none where the server helps by no law, or before the first epoch.
     pub fn advice(&self) -> Option<Advice> {
-        self.enabler.as_ref().and_then(Enabler::last)
+        self.enabler.as_ref().and_then(|enabler| enabler.last())
     }
 
     /// Children of the server, over all slices.
@@ -343,14 +356,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     }
 }
 
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
+impl<A: Address, C: Content> Application for Server<A, C> {
     type Address = A;
     type Message = Message<A, C>;
     type Datagram = Datagram<C>;
     type Event = ServerEvent;
 
-    fn accepts(&mut self, _now: Time, _remote: &Remote<A>) -> bool {
-        self.peers.len() < 2 * self.config.tracker.most_clients
+    fn accepts(&mut self, _now: Time, remote: &Remote<A>) -> bool {
+        self.peers.len() < 2 * self.config.tracker.most_clients && self.has_room_for_session(remote.address)
     }
 
     fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, _sessions: &mut impl Sessions<Self>) {

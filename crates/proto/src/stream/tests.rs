@@ -47,6 +47,7 @@ fn server(mode: Mode, upload: Rate) -> StreamPeer<u32, super::testing::Tested> {
     let config = ServerConfig {
         mode,
         tracker,
+        most_of_network: super::server::MOST_OF_NETWORK,
         begin_behind: Duration::from_millis(3000),
         buffer: buffer(),
         exploration: None,

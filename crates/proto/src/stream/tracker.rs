@@ -193,6 +193,8 @@ impl LinkLatency for Latencies {
 pub enum Refusal {
     /// There are too many.
     Full,
+    /// There are too many of its network.
+    NetworkIsFull,
     /// Nobody has room for another child.
     Overloaded,
     /// It has been excluded: most of its children got forged packets from it.

@@ -115,6 +115,8 @@ pub fn run(
         controller: scenario.stream.controller.name.to_owned(),
         buffer: scenario.stream.buffer,
         most_clients: 2 * scenario.audience.clients + 16,
+        // Homes are next to each other here.
+        most_of_network: 2 * scenario.audience.clients + 16,
         ..ServeOptions::new(listen, PeerIdentity::generate(), scenario.audience.server_upload)
     };
     let (node, video, mut events) =

@@ -197,6 +197,8 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
         mode: args.mode.into(),
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
+        // All are on this machine.
+        most_of_network: args.clients as usize,
         ..ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), SERVER)
     })?;
     let pattern = Pattern::new(PatternConfig { bits_per_s: args.bitrate.bits_per_sec(), ..PatternConfig::default() })?;

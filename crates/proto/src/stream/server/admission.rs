@@ -12,9 +12,10 @@ use super::super::packet::{PacketId, Stamp};
 use super::super::tracker::Refusal;
 use super::super::uplink::USED;
 use super::{Server, ServerEvent, TICKET_LIFE};
+use crate::network::Address;
 use crate::session::{PeerKey, SessionId, Sessions};
 
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+impl<A: Address, C: Content> Server<A, C> {
     pub(super) fn ticket(&self, now: Time, client: ClientId, key: PeerKey) -> Ticket<C> {
         let expires = Stamp(self.source.stamp(now).0.saturating_add((TICKET_LIFE.as_nanos() / 1_000_000) as u32));
         let signature = C::sign_ticket(self.source.secret(), client, &key, expires);
@@ -28,8 +29,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         upload: Option<Rate>,
         sessions: &mut impl Sessions<Self>,
     ) {
-        let Some(peer) = self.peers.get(session) else { return };
+        let Some(peer) = self.peers.get_mut(session) else { return };
         let (None, Some(remote)) = (peer.client, peer.remote) else { return };
+        // To look for a place costs more than to ask for one, and an answer more than a question.
+        if std::mem::replace(&mut peer.has_asked, true) {
+            return;
+        }
         if self.excluded.contains(&remote.key) {
             sessions.event(ServerEvent::Refused(Refusal::Excluded));
             sessions.close(session);
@@ -42,6 +47,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         // Where all are private, nobody need ask for it.
         let upload = upload.filter(|_| !self.tracker.is_private());
         let joined = match upload {
+            _ if !self.has_room_for_viewer(remote.address) => Err(Refusal::NetworkIsFull),
             Some(upload) => self.tracker.join(now, session, &remote, upload, sessions.least_round_trip(session)),
             None => self.tracker.join_privately(now, session, &remote),
         };

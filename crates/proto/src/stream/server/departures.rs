@@ -7,6 +7,7 @@ use super::super::message::Message;
 use super::super::overlay::Happened;
 use super::super::tracker::Refusal;
 use super::{Server, ServerEvent};
+use crate::network::Address;
 use crate::session::{SessionId, Sessions};
 
 /// Keys that are excluded at most; the oldest are forgiven for others.
@@ -16,7 +17,7 @@ const MOST_EXCLUDED: usize = 4096;
 /// served: lines are full, or its own bears nothing.
 const NOTHING_COMES: Duration = Duration::from_millis(10_000);
 
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+impl<A: Address, C: Content> Server<A, C> {
     /// Pages are told of it; before the tracker forgets.
     fn note_gone(&mut self, now: Time, client: ClientId, how: Happened) {
         let public = self.tracker.viewer(client).and_then(|viewer| viewer.reports.last());
@@ -57,7 +58,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             } else {
                 // Closing it at once would overtake the word.
                 self.send(now, session, Message::Overloaded, sessions);
-                self.peers.begin(now, session, None).remote = remote;
+                let peer = self.peers.begin(now, session, None);
+                (peer.remote, peer.has_asked) = (remote, true);
             }
         }
         self.note_gone(now, client, if is_forger { Happened::Excluded } else { Happened::LeftOut });

@@ -12,13 +12,14 @@ use super::super::on_wire;
 use super::super::packet::{MAX_PACKET, PacketId};
 use super::super::source::Leaving;
 use super::Server;
+use crate::network::Address;
 
 /// Where a mesh alone carries the stream, packets of a generation that a viewer is given first. It is given the
 /// manifest as well, which takes as much as a third of a packet: were each packet given to viewers of its own, a
 /// fifth of what the server sends would be manifests.
 const PACKETS_OF_A_SEED: usize = 8;
 
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+impl<A: Address, C: Content> Server<A, C> {
     /// Sends what leaves the source now.
     pub(super) fn distribute(&mut self, now: Time) {
         while let Some(leaving) = self.source.poll(now) {

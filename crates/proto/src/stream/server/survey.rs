@@ -9,12 +9,13 @@ use super::super::message::{Datagram, Message};
 use super::super::on_wire;
 use super::super::packet::PacketId;
 use super::Server;
+use crate::network::Address;
 use crate::session::{SessionId, Sessions};
 
 /// How long an ACK's way counts as where no round trip was seen yet.
 const UNKNOWN_WAY: Duration = Duration::from_millis(500);
 
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+impl<A: Address, C: Content> Server<A, C> {
     /// Chains are drawn, and what was learned is what viewers bear: after the trees have changed, so that what
     /// is learned next is of them [Raiber 2010, 3.2.3].
     pub(super) fn explore(&mut self, now: Time, is_review: bool, sessions: &mut impl Sessions<Self>) {

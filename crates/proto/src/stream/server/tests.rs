@@ -22,6 +22,7 @@ fn a_server_is_overrun_where_the_stream_waits_and_messages_take_much_of_the_line
     let config = ServerConfig {
         mode: Mode::Hybrid,
         tracker,
+        most_of_network: MOST_OF_NETWORK,
         begin_behind: Duration::from_millis(1000),
         buffer: BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 },
         exploration: None,
