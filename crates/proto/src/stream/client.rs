@@ -539,16 +539,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         }
     }
 
-    fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &mut self.watching else { return };
-        watching.pushing.set_silent(session, is_silent);
-        // Those below it miss it as well, and cannot know it so soon: they have nothing to be answered.
-        if is_silent
-            && watching.info.mode == Mode::Hybrid
-            && let Some(server) = self.server.filter(|_| !watching.pushing.served(session).is_empty())
-            && let Some(child) = self.peers.get(session).and_then(|peer| peer.client)
-        {
-            sessions.send(server, Message::Unanswering(child));
+    fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
+        if let Some(watching) = &mut self.watching {
+            watching.pushing.set_silent(session, is_silent);
         }
     }
 

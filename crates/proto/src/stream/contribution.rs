@@ -14,7 +14,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::content::ClientId;
-use super::feeds::{SILENCE, SILENT_PACKETS};
+use super::feeds::SILENT_PACKETS;
 use super::message::ParentReport;
 
 /// Who pushes this share of what it should may hold more. Losses on the way, of a few percent, are not
@@ -31,11 +31,6 @@ const ENOUGH: u32 = 50;
 const SILENT_CHILDREN: usize = 2;
 const SILENCE_WINDOW: Duration = Duration::from_millis(1000);
 
-/// Parents count that it left without an answer within this time, and three of them, or of them and of children that miss
-/// it, make it suspect: no single liar, nor two. When somebody dies all its parents lose what they send at once; an ACK that
-/// is lost, or late, is missed by one.
-const UNANSWERED_WINDOW: Duration = SILENCE;
-
 /// Who is suspect is asked whether it is there, and has this long to answer: two long round trips.
 pub(super) const ANSWER: Duration = Duration::from_millis(500);
 
@@ -47,8 +42,7 @@ const MOST_DOUBLINGS: u32 = 6;
 /// How long an accusation of forgery counts: some reports.
 const ACCUSATION: Duration = Duration::from_millis(5000);
 
-/// Accusers until somebody may be excluded, is left out as idle, or is asked whether it is there: no single liar, nor two,
-/// can do it.
+/// Accusers until somebody may be excluded, or left out as idle: no single liar, nor two, can do it.
 const LEAST_ACCUSERS: usize = 3;
 
 /// One viewer's.
@@ -65,15 +59,13 @@ pub struct Contribution {
     accusers: Vec<(ClientId, Time)>,
     /// Children that miss it, and since when.
     silent_to: Vec<(ClientId, Time)>,
-    /// Parents whose packets it leaves unanswered, none for the server, and since when.
-    unanswering_to: Vec<(Option<ClientId>, Time)>,
     /// When it may hold one more.
     retry_at: Time,
     /// How often in a row it was cut to nothing.
     failures: u32,
     /// Children that got next to nothing of it then.
     in_vain: usize,
-    /// Since when several miss it, if it was not heard of since.
+    /// Since when several children miss it, if it was not heard of since.
     suspect_since: Option<Time>,
     /// It has left something of the server's unanswered for a probe timeout.
     is_unanswering: bool,
@@ -93,7 +85,6 @@ impl Contribution {
             received: 0,
             accusers: Vec::new(),
             silent_to: Vec::new(),
-            unanswering_to: Vec::new(),
             retry_at: Time::ZERO,
             failures: 0,
             in_vain: 0,
@@ -103,7 +94,7 @@ impl Contribution {
         }
     }
 
-    /// Whether several miss it.
+    /// Whether several of its children miss it.
     pub fn is_suspect(&self) -> bool {
         self.suspect_since.is_some()
     }
@@ -155,26 +146,9 @@ impl Contribution {
     pub fn on_silent(&mut self, now: Time, child: ClientId) -> bool {
         // What the child has waited for in vain.
         self.expected = self.expected.saturating_add(SILENT_PACKETS as u32 + 1);
-        self.silent_to.retain(|&(other, _)| other != child);
+        self.silent_to.retain(|&(other, at)| other != child && now.since(at) < SILENCE_WINDOW);
         self.silent_to.push((child, now));
-        self.suspect(now)
-    }
-
-    /// A parent, the server if there is none, has sent it something that it has left unanswered for a probe timeout:
-    /// whether it has become suspect by that.
-    pub fn on_unanswering(&mut self, now: Time, parent: Option<ClientId>) -> bool {
-        self.unanswering_to.retain(|&(other, _)| other != parent);
-        self.unanswering_to.push((parent, now));
-        self.suspect(now)
-    }
-
-    /// Whether it has become suspect: several miss it.
-    fn suspect(&mut self, now: Time) -> bool {
-        self.silent_to.retain(|&(_, at)| now.since(at) < SILENCE_WINDOW);
-        self.unanswering_to.retain(|&(_, at)| now.since(at) < UNANSWERED_WINDOW);
-        let (children, parents) = (self.silent_to.len(), self.unanswering_to.len());
-        let is_missed = children >= SILENT_CHILDREN || children + parents >= LEAST_ACCUSERS;
-        let becomes_suspect = self.suspect_since.is_none() && is_missed;
+        let becomes_suspect = self.suspect_since.is_none() && self.silent_to.len() >= SILENT_CHILDREN;
         if becomes_suspect {
             self.suspect_since = Some(now);
         }
@@ -202,7 +176,6 @@ impl Contribution {
     /// It has said something: whether it was suspect.
     pub fn on_heard(&mut self) -> bool {
         (self.is_gone, self.is_unanswering) = (false, false);
-        self.unanswering_to.clear();
         self.suspect_since.take().is_some()
     }
 
@@ -346,22 +319,6 @@ mod tests {
         contribution.on_report(at(1), ClientId(19), 1, 10, &report);
         assert!(contribution.review(at(1), 20, 20), "it grows nevertheless");
         assert!(!contribution.is_forger(at(1), 20));
-    }
-
-    #[test]
-    fn three_who_miss_it_at_once_make_it_suspect_and_its_word_clears_it() {
-        let mut contribution = one();
-        let soon = |millis: u64| at(1) + Duration::from_millis(millis);
-        let parent = |number| Some(ClientId(number));
-        // The server and a parent, that parent again, and another too late.
-        let early = [(0, None), (10, parent(1)), (20, parent(1)), (400, parent(2)), (410, parent(3))];
-        assert!(early.iter().all(|&(millis, parent)| !contribution.on_unanswering(soon(millis), parent)));
-        contribution.on_heard();
-        assert!(!contribution.on_unanswering(soon(420), None), "those before its word count no more");
-        assert!(!contribution.on_unanswering(soon(430), parent(1)));
-        assert!(contribution.on_silent(soon(440), ClientId(9)), "a child is the third");
-        assert!(contribution.is_suspect() && !contribution.on_unanswering(soon(450), parent(2)), "it is already");
-        assert!(contribution.on_heard() && !contribution.is_suspect());
     }
 
     #[test]

@@ -226,8 +226,6 @@ pub enum Message<A, C: Content> {
     Report(Box<Report>),
     /// To the server: nothing comes of these slices.
     Silent(Vec<SilentFeed>),
-    /// To the server: this child has left what it was sent unanswered for a probe timeout.
-    Unanswering(ClientId),
     /// Between clients, first: who speaks.
     Greet(Box<Ticket<C>>),
     /// To a parent: push these slices to me, and what is there of them.
@@ -378,7 +376,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
             Message::Silent(feeds) => 1 + 10 * feeds.len(),
             Message::Subscribe { .. } => 16,
             Message::Chain(link) => 4 + 1 + link.next.as_ref().map_or(0, |_| CONTACT),
-            Message::Explored(_) | Message::Unanswering(_) => 4,
+            Message::Explored(_) => 4,
             Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,
         };
         // A tag; what carries messages adds their lengths.

@@ -245,7 +245,9 @@ impl<A: Address, C: Content> Server<A, C> {
             children.children.retain(is_fed);
             self.pushing.on_assigned(now, children.slice, children.children);
         }
-        self.send_questions(now, sessions);
+        for session in self.tracker.take_questions() {
+            self.send(now, session, Message::Ping, sessions);
+        }
         for (session, assignment) in self.tracker.private_assignments() {
             self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
         }
@@ -254,13 +256,6 @@ impl<A: Address, C: Content> Server<A, C> {
             && let Some((session, assignment)) = self.tracker.next_assignment()
         {
             self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
-        }
-    }
-
-    /// Asks those who may be gone.
-    fn send_questions(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        for session in self.tracker.take_questions() {
-            self.send(now, session, Message::Ping, sessions);
         }
     }
 
@@ -395,10 +390,6 @@ impl<A: Address, C: Content> Application for Server<A, C> {
                 }
                 self.send_assignments(now, sessions);
             }
-            Message::Unanswering(child) => {
-                self.tracker.on_unanswering(now, Some(client), child);
-                self.send_questions(now, sessions);
-            }
             Message::Subscribe { slices, from } => {
                 let until = now + self.config.buffer.patience;
                 let asked = Subscription { session, client, slices, from };
@@ -450,11 +441,10 @@ impl<A: Address, C: Content> Application for Server<A, C> {
         }
     }
 
-    fn on_silent(&mut self, now: Time, session: SessionId, is_silent: bool, sessions: &mut impl Sessions<Self>) {
+    fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
         self.pushing.set_silent(session, is_silent);
         if let Some(client) = self.peers.get(session).and_then(|peer| peer.client) {
-            self.tracker.set_unanswering(now, client, is_silent);
-            self.send_questions(now, sessions);
+            self.tracker.set_unanswering(client, is_silent);
         }
     }
 

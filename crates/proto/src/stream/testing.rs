@@ -267,16 +267,6 @@ impl TestNetwork {
         }
     }
 
-    /// What `node` has sent to `with` has waited for its answer for a probe timeout.
-    pub fn fall_silent(&mut self, node: u32, with: u32) {
-        let ends = self.ends[&node].ends.iter().enumerate();
-        let is_with = |end: &Option<End>| end.as_ref().is_some_and(|end| end.with == with && end.is_open);
-        let sessions: Vec<usize> = ends.filter(|(_, end)| is_with(end)).map(|(place, _)| place).collect();
-        for session in sessions {
-            self.with(node, |peer, now, sessions| peer.on_silent(now, SessionId(session as u32), true, sessions));
-        }
-    }
-
     /// A peer.
     pub fn peer(&self, node: u32) -> &TestPeer {
         &self.peers[&node]

@@ -168,39 +168,6 @@ fn eight(mode: Mode) -> Stage {
 }
 
 #[test]
-fn the_server_asks_whom_several_parents_miss_and_takes_an_answer_for_one() {
-    let mut stage = eight(Mode::Hybrid);
-    let id = |stage: &Stage, node: u32| stage.client(node).id().unwrap();
-    let feeds = |stage: &Stage, parent: u32, child: u32| {
-        (0..SLICES).any(|slice| stage.client(child).feed(slice) == Feed::Client(id(stage, parent)))
-    };
-    let parents = |stage: &Stage, child| (1..=8).filter(|&node| feeds(stage, node, child)).collect::<Vec<_>>();
-    let victim = (1..=8).max_by_key(|&node| parents(&stage, node).len()).unwrap();
-    let seen = |stage: &Stage| {
-        let StreamPeer::Server(server) = stage.network.peer(SERVER) else { panic!("a server") };
-        let viewer = server.tracker().viewer(id(stage, victim)).unwrap();
-        (viewer.heard, viewer.contribution.is_suspect())
-    };
-    let parents = parents(&stage, victim);
-    assert!(parents.len() >= 3, "{parents:?}");
-    // It reports once a second, and has just done so.
-    let reported = (10_000..11_010).step_by(5).map(at).find(|&now| {
-        stage.run(now);
-        now.since(seen(&stage).0) < Duration::from_millis(10)
-    });
-    let mut now = reported.expect("it reports");
-    for (count, &parent) in (1..).zip(&parents[..3]) {
-        stage.network.fall_silent(parent, victim);
-        // A message takes 20 ms; the server's question and its answer, 40 more.
-        now += Duration::from_millis(25);
-        stage.run(now);
-        assert_eq!(seen(&stage).1, count == 3, "{count}");
-    }
-    stage.run(now + Duration::from_millis(100));
-    assert!(!seen(&stage).1, "it has answered");
-}
-
-#[test]
 fn what_a_peer_forges_is_not_passed_on_and_it_is_named() {
     let mut stage = eight(Mode::Trees);
     // One to whom the trees give children.

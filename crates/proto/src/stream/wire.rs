@@ -267,10 +267,6 @@ pub fn write_message<C: WireContent>(message: &Message<SocketAddr, C>, out: &mut
             writer.u8(15);
             writer.u64(slices.0);
         }
-        Message::Unanswering(ClientId(child)) => {
-            writer.u8(21);
-            writer.u32(*child);
-        }
         Message::Chain(link) => {
             writer.u8(16);
             writer.u32(link.chain);
@@ -338,7 +334,6 @@ pub fn read_message<C: WireContent>(bytes: &[u8]) -> Result<Message<SocketAddr, 
         18 => Message::JoinPrivately,
         19 => Message::WantOverlay,
         20 => Message::Overlay(Box::new(overlay::read(&mut reader)?)),
-        21 => Message::Unanswering(ClientId(reader.u32()?)),
         _ => return Err(CodecError::Value("message")),
     };
     reader.end()?;

@@ -133,40 +133,12 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
         if viewer.contribution.on_silent(now, child) {
-            let node = viewer.node;
-            self.on_suspect(node);
+            let (node, session) = (viewer.node, viewer.session);
+            if !self.book.is_doubtful(node) {
+                self.questions.push(session);
+            }
+            self.recount(node);
         }
-    }
-
-    /// `parent`, the server if there is none, has sent `child` something that it has left unanswered for a probe timeout.
-    /// Parents know sooner than those below it that somebody has died: what they send is answered within a round trip,
-    /// while children wait for what may only be late.
-    pub fn on_unanswering(&mut self, now: Time, parent: Option<ClientId>, child: ClientId) {
-        if !self.config.has_backups {
-            return;
-        }
-        let above = parent.map_or(Some(NodeId::SERVER), |parent| self.viewer(parent).map(|viewer| viewer.node));
-        let (Some(above), Some(viewer)) = (above, self.viewer(child)) else { return };
-        let (node, joined) = (viewer.node, viewer.joined);
-        let mut slices = 0..usize::from(self.config.slices);
-        // Who has only just come has a line full of the past.
-        if now.since(joined) < GRACE || !slices.any(|slice| self.book.parent(slice, node) == Some(above)) {
-            return;
-        }
-        if let Some(viewer) = self.viewer_mut(child)
-            && viewer.contribution.on_unanswering(now, parent)
-        {
-            self.on_suspect(node);
-        }
-    }
-
-    /// Several miss `node`: it is asked whether it is there, and gets no child before it says so.
-    fn on_suspect(&mut self, node: NodeId) {
-        let Some(viewer) = &self.viewers[node.slot()] else { return };
-        if !self.book.is_doubtful(node) {
-            self.questions.push(viewer.session);
-        }
-        self.recount(node);
     }
 
     /// `missed` seems to have died, by the word of `child`, and others may have with it: who has said nothing since is
@@ -254,12 +226,9 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// A viewer has left something unanswered for a probe timeout, or has answered again.
-    pub fn set_unanswering(&mut self, now: Time, client: ClientId, is_unanswering: bool) {
+    pub fn set_unanswering(&mut self, client: ClientId, is_unanswering: bool) {
         if let Some(viewer) = self.viewer_mut(client) {
             viewer.contribution.set_unanswering(is_unanswering);
-        }
-        if is_unanswering {
-            self.on_unanswering(now, None, client);
         }
     }
 

@@ -188,33 +188,6 @@ fn nobody_is_blamed_by_who_is_not_its_child_nor_when_it_has_just_come() {
     assert!(!suspect(&mut tracker), "none of them is its child");
 }
 
-#[test]
-fn who_leaves_three_parents_without_an_answer_is_asked_and_given_up_if_that_stays_unanswered_too() {
-    let (mut tracker, clients) = audience(24, MBIT(4), 3);
-    let parents = |tracker: &Tracker<u32>, child: ClientId| -> BTreeSet<ClientId> {
-        (0..SLICES).filter_map(|slice| parent_of(tracker, slice, child)).collect()
-    };
-    let feeds = |tracker: &Tracker<u32>, client| fed(tracker, &clients).iter().any(|&(.., parent)| parent == client);
-    let mut some = clients.iter().copied();
-    let victim = some.find(|&client| parents(&tracker, client).len() >= 3 && feeds(&tracker, client)).unwrap();
-    let (own, session) = (parents(&tracker, victim), tracker.viewer(victim).unwrap().session);
-    for &stranger in clients.iter().filter(|client| !own.contains(client)) {
-        tracker.on_unanswering(at(5000), Some(stranger), victim);
-    }
-    assert!(tracker.take_questions().is_empty(), "none of them sends it anything");
-    let mut asked = Vec::new();
-    for &parent in own.iter().take(3) {
-        tracker.on_unanswering(at(5000), Some(parent), victim);
-        asked.push(tracker.take_questions());
-    }
-    assert_eq!(asked, [vec![], vec![], vec![session]]);
-    tracker.give_up_suspects(at(5050));
-    assert!(feeds(&tracker, victim), "it may still answer");
-    tracker.set_unanswering(at(5100), victim, true);
-    tracker.give_up_suspects(at(5100));
-    assert!(!feeds(&tracker, victim));
-}
-
 /// Five seconds on, all but `dead` and their children have just been heard of; one child of a dead viewer says that
 /// nothing comes from it.
 fn after_deaths(tracker: &mut Tracker<u32>, clients: &[ClientId], dead: &[ClientId]) -> (u8, ClientId, ClientId) {
@@ -266,7 +239,7 @@ fn who_is_missed_and_leaves_the_server_unanswered_is_given_up_at_once() {
                 tracker.on_silent(at(5010), child, &silent(slice, parent, None, false));
             }
         }
-        tracker.set_unanswering(at(5000), parent, is_unanswering);
+        tracker.set_unanswering(parent, is_unanswering);
         let is_in_trees = |tracker: &Tracker<u32>| tracker.book.clients().any(|client| client == node);
         tracker.give_up_suspects(at(5050));
         assert_eq!(is_in_trees(&tracker), !is_unanswering);
