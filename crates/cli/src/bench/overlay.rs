@@ -2,7 +2,8 @@
 //! 100 000 peers (up to a million on request), and how replications use the cores.
 //!
 //! A packet or an ACK that arrives at a node is one packet-hop. Time is that of the
-//! thread on its processor, so that other programs disturb it little.
+//! thread on its processor, so that other programs disturb it little; of a world that several step, that of
+//! the clock on the wall.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
