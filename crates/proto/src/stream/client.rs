@@ -236,6 +236,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let Welcome { stream: info, sent, ticket } = welcome;
         let (slices, ClientId(client)) = (info.slices.clamp(1, MAX_SLICES), ticket.client);
         let info = StreamInfo { slices, ..info };
+        self.uplink.set_answers_freely(info.mode == Mode::Mesh);
         // What the server promises, which may be lost, is sought like what any other was asked for.
         let sent = sent.min(MOST_ASKED as u16);
         let pushed_from = info.begin.after(u64::from(sent));
@@ -245,6 +246,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             _ => {
                 let within = info.mode.leaves_within();
                 let mut mesh = Mesh::new(info.mode == Mode::Mesh);
+                let mut receiving = Receiving::new(now, self.config.source, self.config.buffer, info.begin, within);
+                if mesh.is_alone() {
+                    receiving.ask_below();
+                }
                 if let Some(server) = self.server {
                     let promised = (0..u64::from(sent)).map(|number| info.begin.after(number));
                     promised.for_each(|id| mesh.note_asked(now, server, id));
@@ -253,7 +258,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.watching = Some(Watching {
                     info,
                     ticket,
-                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin, within),
+                    receiving,
                     feeds: Feeds::new(slices, now, pushed_from),
                     pushed_from,
                     pushing: Pushing::new(slices),

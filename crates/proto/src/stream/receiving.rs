@@ -68,6 +68,8 @@ pub struct Receiving<C: Content> {
     /// How long players wait for a packet, and since when none has come that was missing.
     patience: Duration,
     came: Time,
+    /// Whether what players wait for waits for its manifest also below the oldest that is here.
+    asks_below: bool,
     buffer: Buffer<C::Packet>,
     clock: SourceClock,
 }
@@ -92,9 +94,17 @@ impl<C: Content> Receiving<C> {
             announced: VecDeque::new(),
             patience: config.patience,
             came: now,
+            asks_below: false,
             buffer,
             clock: SourceClock::default(),
         }
+    }
+
+    /// What players wait for waits for its manifest also where only later ones are here: it is asked for. Where a mesh
+    /// alone carries the stream, a newcomer's first generation may leave just when it is let in, and its manifest goes
+    /// to a few others.
+    pub fn ask_below(&mut self) {
+        self.asks_below = true;
     }
 
     /// What is here.
@@ -184,7 +194,8 @@ impl<C: Content> Receiving<C> {
     }
 
     fn wait(&mut self, now: Time, arrived: Arrived<C::Packet>) -> Verdict {
-        let is_old = self.manifests.front().is_some_and(|oldest| arrived.id < oldest.first);
+        let awaited = if self.asks_below { self.buffer.next() } else { PacketId(u64::MAX) };
+        let is_old = self.manifests.front().is_some_and(|oldest| arrived.id < oldest.first.min(awaited));
         if is_old || self.unproven.len() >= MOST_UNPROVEN {
             return Verdict::Ignored;
         }
@@ -315,6 +326,29 @@ mod tests {
         assert_eq!(receiving.unproven(at(500), patience), [PacketId(4)]);
         receiving.forget(SessionId(1));
         assert_eq!(receiving.unproven(at(500), patience), []);
+    }
+
+    #[test]
+    fn in_a_mesh_alone_what_players_wait_for_waits_for_its_manifest_also_below_the_oldest_that_is_here() {
+        let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
+        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(10), Duration::ZERO);
+        let manifest = |generation: u32, first: u64| {
+            Arc::new(Manifest { generation, first: PacketId(first), packets: 10, proofs: true })
+        };
+        let comes = |receiving: &mut Receiving<Tested>, id: u64| {
+            let packet = TestPacket { is_genuine: true };
+            let arrived = Arrived { from: SessionId(1), id: PacketId(id), stamp: Stamp::default(), packet };
+            receiving.on_packet(at(0), arrived)
+        };
+        assert_eq!(receiving.on_manifest(at(0), manifest(2, 20)), Some(true));
+        assert_eq!(comes(&mut receiving, 12), Verdict::Ignored, "parents bring it with its manifest");
+        receiving.ask_below();
+        assert_eq!(comes(&mut receiving, 12), Verdict::Unproven);
+        assert_eq!(comes(&mut receiving, 9), Verdict::Ignored, "nobody waits for it");
+        let missing = receiving.missing_manifests(at(0), Duration::ZERO);
+        assert_eq!(missing, [(SessionId(1), PacketId(12), PacketId(12))]);
+        assert_eq!(receiving.on_manifest(at(0), manifest(1, 10)), Some(true));
+        assert_eq!(receiving.next_proven().map(|arrived| arrived.id), Some(PacketId(12)));
     }
 
     #[test]

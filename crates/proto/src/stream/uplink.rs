@@ -7,7 +7,9 @@
 //!
 //! What was asked for leaves only as far as pushes leave room: packets that leave are counted against what the
 //! peer believes that it can send, and an answer waits until all that left before it has had its time. Otherwise
-//! answers to newcomers would fill the line's queue, and delay or lose what whole subtrees wait for.
+//! answers to newcomers would fill the line's queue, and delay or lose what whole subtrees wait for. Where a mesh alone
+//! carries the stream, viewers push nothing: there answers wait for the window alone, which knows the line better than
+//! who believed something of it at the beginning.
 //!
 //! What waits for too long is dropped, not sent. Where a mesh repairs, a push waits no longer than a
 //! child needs to miss it: by then the child asks others, and what is behind it in the queue would be
@@ -84,6 +86,8 @@ pub struct Uplink<C: Content> {
     counted: Time,
     /// When the next answer may leave, if one was held back.
     held_until: Time,
+    /// Whether answers wait for the window alone.
+    answers_freely: bool,
 }
 
 /// What leaves next.
@@ -112,12 +116,18 @@ impl<C: Content> Uplink<C> {
             left: 0.0,
             counted: Time::ZERO,
             held_until: Time::MAX,
+            answers_freely: false,
         }
     }
 
     /// It can send `rate` from now on.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
+    }
+
+    /// It pushes nothing, or does: whether answers wait for the window alone.
+    pub fn set_answers_freely(&mut self, answers_freely: bool) {
+        self.answers_freely = answers_freely;
     }
 
     /// When an answer that was held back may leave; `Time::MAX` if none was.
@@ -199,12 +209,17 @@ impl<C: Content> Uplink<C> {
 
     /// Whether anything waits only until the window has room.
     pub fn waits_for_room(&self) -> bool {
-        !self.ahead.is_empty() || !self.pushes.is_empty() || !self.behind.is_empty()
+        self.waiting_for_room() > 0
+    }
+
+    fn waiting_for_room(&self) -> usize {
+        let answers = if self.answers_freely { self.asked_packets } else { 0 };
+        self.ahead.len() + self.pushes.len() + self.behind.len() + answers
     }
 
     /// What waits only until the window has room, each of it counted as a packet.
     pub fn waiting(&self) -> Bytes {
-        Bytes::new(((self.ahead.len() + self.pushes.len() + self.behind.len()) * on_wire::PACKET) as u64)
+        Bytes::new((self.waiting_for_room() * on_wire::PACKET) as u64)
     }
 
     /// What leaves next, and to whom; pushes that have waited for `patience` do not.
@@ -231,7 +246,7 @@ impl<C: Content> Uplink<C> {
             }
         }
         while self.asked_packets > 0 {
-            if self.left < PACKET {
+            if !self.answers_freely && self.left < PACKET {
                 let needed = Rate::from_bytes_per_sec_f64(self.rate.bytes_per_sec() * USED);
                 let wait = Bytes::new((PACKET - self.left).ceil() as u64) / needed;
                 self.held_until = now + wait.min(LONGEST_WAIT);
@@ -318,6 +333,23 @@ mod tests {
         uplink.on_timer(due);
         assert_eq!(uplink.timer(), Time::MAX);
         assert!(matches!(uplink.pop(due, patience), Some((SessionId(2), Next::Reply(PacketId(7))))));
+    }
+
+    #[test]
+    fn where_nothing_is_pushed_answers_wait_for_the_window_alone() {
+        // A packet takes 1.1 s of what this peer believes that it can send; its line may have become faster.
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000));
+        let patience = Duration::from_millis(250);
+        let mut answered = |answers_freely: bool| {
+            uplink.set_answers_freely(answers_freely);
+            uplink.ask(at(1000), SessionId(2), (0..50).map(PacketId), at(1300), 0);
+            let waits = (uplink.waits_for_room(), uplink.waiting());
+            let packets = std::iter::from_fn(|| uplink.pop(at(1000), patience)).count();
+            uplink.forget(SessionId(2));
+            (packets, uplink.timer() == Time::MAX, waits)
+        };
+        assert_eq!(answered(true), (50, true, (true, Bytes::new(50 * on_wire::PACKET as u64))));
+        assert_eq!(answered(false), (0, false, (false, Bytes::ZERO)));
     }
 
     #[test]
