@@ -25,7 +25,7 @@ use crate::monitor::Monitor;
 use counting::Counting;
 pub use measured::{Measured, RateTrace, Second};
 use setup::{OverlayWorld, SharedManager};
-pub use setup::{Sharding, why_unsharded};
+pub use setup::{Sharding, shards, why_unsharded};
 
 /// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
 /// path, and than the second in which peers begin.

@@ -91,7 +91,7 @@ impl Sharding {
 
     /// The parts in which a run of `scenario` that has `threads` threads for itself is soonest done.
     pub fn of_run_alone(scenario: &Scenario, threads: usize) -> Sharding {
-        let shards = threads.min(scenario.overlay.peers / LEAST_PEERS).max(1);
+        let shards = threads.min(MOST_SHARDS).min(scenario.overlay.peers / LEAST_PEERS).max(1);
         Sharding { shards, threads: shards }
     }
 }
@@ -100,6 +100,10 @@ impl Sharding {
 /// On 16 cores a hundred peers that know all others are done 1.25 times as soon in two shards as in one, a thousand that
 /// know 64 each 5.0 times as soon in eight and 5.7 times in sixteen.
 const LEAST_PEERS: usize = 100;
+
+/// A run has as many shards at most, however many threads it may have. Each has a mailbox for each other, and with 256
+/// they take a few megabytes; with the 10 000 that a million peers could have, gigabytes.
+const MOST_SHARDS: usize = 256;
 
 /// In how many shards a run of `scenario` goes on.
 pub fn shards(scenario: &Scenario, sharding: Sharding) -> usize {
@@ -231,5 +235,12 @@ mod tests {
         };
         assert_eq!((shards(20, 8), shards(199, 8), shards(200, 8), shards(400, 3)), (1, 1, 2, 3));
         assert_eq!((shards(1000, 1), shards(1000, 16), shards(1_000_000, 16)), (1, 10, 16));
+    }
+
+    #[test]
+    fn a_run_alone_has_256_shards_at_most() {
+        let mut scenario = Scenario::standard();
+        (scenario.overlay.peers, scenario.overlay.known_peers) = (1_000_000, 16);
+        assert_eq!(Sharding::of_run_alone(&scenario, 100_000), Sharding { shards: 256, threads: 256 });
     }
 }
