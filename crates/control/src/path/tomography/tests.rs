@@ -103,6 +103,10 @@ fn where_nothing_waits_most_relays_are_found_to_refuse() {
     let (controller, passed) = run("", [Limit::Bucket(40.0); 9], 0.0, 300.0);
     let refuse = (0..9).filter(|&relay| traced(&*controller, relay, "queues") == 0.0).count();
     assert!(refuse > 4, "{refuse} of nine are found to refuse, and pass {passed:?}");
+}
+
+#[test]
+fn without_a_fall_back_no_relay_is_found_to_refuse() {
     let (without, _) = run("falls_back = false", [Limit::Bucket(40.0); 9], 0.0, 300.0);
     assert_eq!(traced(&*without, 0, "queues"), 1.0);
 }
