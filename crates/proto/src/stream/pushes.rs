@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn a_hole_that_a_parent_mends_in_time_is_none() {
         let mut pushes = Pushes::new(PacketId(0));
-        [0, 1, 3, 4].map(|id| pushes.count(PacketId(id)));
+        [0, 1, 3, 4].into_iter().for_each(|id| pushes.count(PacketId(id)));
         assert_eq!(pushes.take(PacketId(5), 1), Some((0, 0)));
-        [2, 6].map(|id| pushes.count(PacketId(id)));
+        [2, 6].into_iter().for_each(|id| pushes.count(PacketId(id)));
         assert_eq!(pushes.take(PacketId(7), 1), Some((5, 5)));
         assert_eq!(pushes.take(PacketId(7), 1), Some((2, 1)), "the fifth never came");
     }
