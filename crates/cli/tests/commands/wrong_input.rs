@@ -85,12 +85,15 @@ fn an_option_is_refused_under_its_name() {
         (&["--grid", "overlay.relays"], "expected KEY=VALUE,VALUE,..."),
         (&["--grid", "overlay.relays=1", "--grid", "overlay.relays=2"], "has a list already"),
         (&["--seeds", "9..1"], "expected how many seeds"),
-        (&["--threads", "0"], "invalid value '0'"),
+        (&["--threads", "0"], "invalid value '0' for '--threads <THREADS>': expected a whole number from 1 to 1024"),
+        (&["--threads", "2000"], "expected a whole number from 1 to 1024"),
     ] {
         place.say(&[&["sweep", "s.toml", "--json", "--out", "out"][..], more].concat()).refuses(expected);
         assert!(!place.path("out").exists(), "{more:?} left a folder");
     }
     place.say(&["sweep", "s.toml"]).refuses("--out <DIR>");
+    place.say(&["run", "s.toml", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
+    place.say(&["soak", "--cases", "1", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
     // No case would break no rule.
     place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
 }
@@ -108,9 +111,13 @@ fn what_cannot_be_read_or_written_is_named() {
     std::fs::write(place.path("file"), "mine").unwrap();
     // A folder is asked for before anything is simulated: this would take hours.
     let long = ["--set", "run.seconds=10000000", "--out"];
-    place.say(&[&["run", "s.toml"], &long[..], &["file"]].concat()).refuses("cannot write file: File exists");
+    place
+        .say(&[&["run", "s.toml"], &long[..], &["file"]].concat())
+        .refuses("cannot write file: File exists");
     place.say(&[&["run", "s.toml"], &long[..], &["file/below"]].concat()).refuses("cannot write file/below");
-    place.say(&[&["sweep", "s.toml"], &long[..], &["file"]].concat()).refuses("cannot write file: File exists");
+    place
+        .say(&[&["sweep", "s.toml"], &long[..], &["file"]].concat())
+        .refuses("cannot write file: File exists");
     assert_eq!(std::fs::read(place.path("file")).unwrap(), b"mine");
 }
 
