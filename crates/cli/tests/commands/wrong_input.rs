@@ -98,6 +98,23 @@ fn an_option_is_refused_under_its_name() {
     place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
 }
 
+/// What is asked for is held against the disk and the tables before a minute is spent.
+#[test]
+fn validate_refuses_a_table_that_holds_nothing_and_a_folder_that_is_none() {
+    let place = Place::new(SMALL);
+    std::fs::write(place.path("empty.csv"), "").unwrap();
+    let header = "program,flows,controller,bottleneck_mbit_s,loss,goodput_sum_mbit_s,owd_flow1_ms,retransmits\n";
+    std::fs::write(place.path("header.csv"), header).unwrap();
+    for table in ["empty.csv", "header.csv"] {
+        place.say(&["validate", "--reference", table]).refuses(&format!("{table}: it has no row"));
+    }
+    let begun = std::time::Instant::now();
+    place.say(&["validate", "--out", "s.toml"]).refuses("cannot write s.toml: it is a file; expected a folder");
+    let bench = ["bench", "overlay", "--peers", "20", "--million-hops", "100", "--repeat", "100", "--out", "s.toml"];
+    place.say(&bench).refuses("cannot write s.toml: it is a file; expected a folder");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn what_cannot_be_read_or_written_is_named() {
     let place = Place::new(SMALL);
@@ -113,11 +130,11 @@ fn what_cannot_be_read_or_written_is_named() {
     let long = ["--set", "run.seconds=10000000", "--out"];
     place
         .say(&[&["run", "s.toml"], &long[..], &["file"]].concat())
-        .refuses("cannot write file: File exists");
+        .refuses("cannot write file: it is a file; expected a folder");
     place.say(&[&["run", "s.toml"], &long[..], &["file/below"]].concat()).refuses("cannot write file/below");
     place
         .say(&[&["sweep", "s.toml"], &long[..], &["file"]].concat())
-        .refuses("cannot write file: File exists");
+        .refuses("cannot write file: it is a file; expected a folder");
     assert_eq!(std::fs::read(place.path("file")).unwrap(), b"mine");
 }
 
