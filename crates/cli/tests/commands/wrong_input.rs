@@ -98,6 +98,48 @@ fn an_option_is_refused_under_its_name() {
     place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
 }
 
+#[test]
+fn an_option_that_would_do_nothing_is_refused() {
+    let place = Place::new(SMALL);
+    for (arguments, expected) in [
+        (&["agent", "--identity", "key", "--enforce"][..], "<LINK>"),
+        (&["agent", "--identity", "key", "--monitor"], "<LINK>"),
+        (&["agent", "--identity", "key", "--limit", "1 Mbit/s"], "<LINK>"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "x"], "expected a site such as https://example.org"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "https://a.example/"], "expected a site"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "https://A.example"], "expected a site"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "https://a.example:443"], "cannot read absent.ts"),
+        (&["stream", "serve", "absent.ts", "--http-name", "a/b"], "expected a name such as tv.example.org"),
+        (&["stream", "serve", "absent.ts", "--http-name", "tv.example:80"], "expected a name"),
+        (&["stream", "serve", "absent.ts", "--http-name", "TV.example"], "cannot read absent.ts"),
+        (&["stream", "demo", "--liars", "dropper=100"], "expected fewer liars, as with --liars none"),
+    ] {
+        place.say(arguments).refuses(expected);
+    }
+    assert_eq!(place.names("."), ["s.toml"]);
+}
+
+#[test]
+fn an_address_is_refused_with_how_one_is_written() {
+    const LINK: &str = "anabranch://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa@127.0.0.1:1";
+    let place = Place::new(SMALL);
+    for arguments in [
+        &["relay", "--listen", "localhost:4000"][..],
+        &["relay", "--metrics", "9464"],
+        &["receive", "--listen", ":4000"],
+        &["quic", "receive", "--listen", "x"],
+        &["stream", "serve", "pattern:", "--listen", "x"],
+        &["stream", "serve", "pattern:", "--http", "127.0.0.1:99999"],
+        &["stream", "watch", LINK, "--listen", "x"],
+        &["onion", "relay", "--network", "n", "--listen", "x"],
+        &["onion", "status", "x"],
+        &["onion", "proxy", "--network", "n", "--socks", "x"],
+        &["coordinate", "f", "--page", "x"],
+    ] {
+        place.say(arguments).refuses("expected IP:PORT, such as 127.0.0.1:4000 or [::]:4000");
+    }
+}
+
 /// What is asked for is held against the disk and the tables before a minute is spent.
 #[test]
 fn validate_refuses_a_table_that_holds_nothing_and_a_folder_that_is_none() {
