@@ -30,6 +30,27 @@ fn a_scenario_is_refused_at_its_line_before_anything_is_made() {
             "peers = 6\nparameters.epsilon = 7",
             "s.toml:6:12: overlay.parameters.epsilon = 7: epsilon = 7 is not between",
         ),
+        (
+            peers,
+            "peers = 6\nparameters.discount = 0\nparameters.epsilon = \"x\"",
+            "s.toml:7:12: overlay.parameters.epsilon = \"x\": epsilon is text in quotes; expected a number",
+        ),
+        (
+            peers,
+            "peers = 6\nparameters.max_state = 9999999999",
+            "s.toml:6:12: overlay.parameters.max_state = 9999999999: max_state is 9999999999; expected a whole number \
+             from 0 to 4294967295",
+        ),
+        (
+            peers,
+            "peers = 6\nparameters.max_state = 1.5",
+            "max_state is a number with a fraction; expected a whole number",
+        ),
+        (
+            peers,
+            "peers = 6\nparameters.exploration = \"x\"",
+            "s.toml:6:12: overlay.parameters.exploration = \"x\": exploration is \"x\"; expected `epsilon-greedy` or",
+        ),
         ("watch = 1", "watch = 6", "s.toml:3:1: run.watch = 6: expected a whole number from 0 to 5"),
         ("[overlay]", "[overlay", "s.toml:4:9: this is not TOML"),
     ] {
