@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_control::path::registry;
 use anabranch_lab::overlay::{self, Measured, Sharding};
+use anabranch_report::output::create_dir;
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::overlay::{MOST_PEERS, Scenario};
 use rayon::prelude::*;
@@ -106,6 +107,9 @@ struct Replications {
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let controller = registry::find(&args.controller)?;
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
     for &peers in &args.peers {
         if peers < 5 {
             return Err(Failure::new(format!("--peers {peers}: 3 relays need at least 5 peers")));
@@ -157,7 +161,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     if let Some(out) = &args.out {
-        std::fs::create_dir_all(out).map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
         let path = out.join("report.html");
         report(&json).write(&path)?;
         eprintln!("wrote {}", path.display());

@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::browser;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network::say;
+use crate::network::{say, socket_address};
 use browse::Browsed;
 use seen::{Names, Seen};
 
@@ -79,7 +79,7 @@ pub struct Args {
     out: Option<PathBuf>,
     /// Go on fetching pages until Ctrl-C, and serve the user's page at ADDR [default without ADDR: the first free port from
     /// 127.0.0.1:8080 on]
-    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, value_parser = socket_address)]
     page: Option<Option<SocketAddr>>,
     /// Open no page in a browser
     #[arg(long)]

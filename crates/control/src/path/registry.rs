@@ -218,6 +218,11 @@ mod tests {
         assert!(build("q-learning", "epsilom = 0.02").unwrap_err().0.contains("epsilom"));
         assert!(build("q-learning", "epsilon = 2").unwrap_err().0.contains("between 0 and 1"));
         assert!(build("aimd", "decrease = 1.4").unwrap_err().0.contains("decrease"));
+        // The first key by name is right: the second is blamed.
+        let of_another_type = build("q-learning", "discount = 0.5\nepsilon = []").unwrap_err().0;
+        assert_eq!(of_another_type, "epsilon is a list; expected a number");
+        let too_large = build("q-learning", "max_state = -1").unwrap_err().0;
+        assert_eq!(too_large, "max_state is -1; expected a whole number from 0 to 4294967295");
         assert!(build("flow:reno", "").is_ok());
         assert!(build("flow:reno", "epsilon = 0.1").unwrap_err().0.contains("epsilon"));
         assert!(build("random", "epsilon = 0.1").unwrap_err().0.contains("no parameters"));

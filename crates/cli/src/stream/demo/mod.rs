@@ -120,7 +120,14 @@ impl Args {
     fn cast(&self) -> Result<Vec<Option<Lie>>, Failure> {
         let liars = self.liars.clone().unwrap_or_else(|| Liars::by_default(self.clients));
         let honest = self.clients.saturating_sub(liars.count());
-        if liars.count() >= self.clients || self.kill >= honest {
+        if honest == 0 {
+            return Err(Failure::new(format!(
+                "of {} viewers, {} lie; expected fewer liars, as with --liars none",
+                self.clients,
+                liars.count()
+            )));
+        }
+        if self.kill >= honest {
             return Err(Failure::new(format!(
                 "of {} viewers, {} lie and {} are killed; expected that one at least is left, as with --kill {}",
                 self.clients,
