@@ -2,33 +2,30 @@
 //! fetched through all of them, and what each relay came to know is counted.
 
 mod browse;
+mod pages;
+mod part;
 mod report;
 mod seen;
 mod site;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_report::output::create_dir;
-use fast_socks5::client::{Config, Socks5Stream};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::browser;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
 use browse::Browsed;
+use pages::{LONGEST, fetch, fetch_patiently};
+use part::{Part, free, processor_s, processor_s_of_ended};
 use seen::{Names, Seen};
 
 /// Authorities, of which all but one must sign.
@@ -37,9 +34,6 @@ const AUTHORITIES: u8 = 3;
 /// The small page, in bytes: what tor's own measurements fetch (50 KiB).
 const SMALL: usize = 50 << 10;
 
-/// What the parts have to be there.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// A round of the authorities' vote: while one of them is held up for longer, they do not agree, and vote again.
 const ROUND_S: f64 = 1.5;
 
@@ -47,15 +41,12 @@ const ROUND_S: f64 = 1.5;
 /// as relays are known to authorities that vote; if that was too early for some of them, the next one has all.
 const LEAST_LEAD_S: u64 = 12;
 
-/// The same on the busiest; with the ten seconds that an epoch may be later, the list is still there within [`PATIENCE`].
+/// The same on the busiest; with the ten seconds that an epoch may be later, the list is still there within [`part::PATIENCE`].
 const MOST_LEAD_S: u64 = 40;
 
 /// How much later for the time that the authorities' keys take: eight relays and a proxy are three times as many
 /// processes, each of which does more.
 const LEAD_OF_KEYS: f64 = 10.0;
-
-/// Everything is over by then.
-const LONGEST: Duration = Duration::from_secs(180);
 
 /// Between two pages that are fetched to be looked at, of which every this many is the large file.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -118,101 +109,6 @@ struct Measured {
     knew: Vec<serde_json::Value>,
     /// What the proxy has done.
     proxy: serde_json::Value,
-}
-
-/// A process, and the lines that it prints.
-struct Part {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Part {
-    fn start(arguments: &[&str]) -> Result<Part, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        // Not bounded: our own programs print a few lines each, and one that waited for a reader would stand still.
-        let (sender, lines) = channel();
-        let streams: [Option<Box<dyn Read + Send>>; 2] =
-            [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|err| Box::new(err) as _)];
-        for stream in streams.into_iter().flatten() {
-            let sender = sender.clone();
-            thread::spawn(move || {
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    if sender.send(line).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        Ok(Part { child, lines })
-    }
-
-    /// Waits for a line that contains `text`.
-    fn await_line(&self, text: &str, interrupt: &Interrupt) -> Result<String, Failure> {
-        let (begun, mut seen) = (Instant::now(), Vec::new());
-        while begun.elapsed() < PATIENCE {
-            if interrupt.is_raised() {
-                return Err(Failure::interrupted("nothing is left"));
-            }
-            match self.lines.recv_timeout(Duration::from_millis(100)) {
-                Ok(line) if line.contains(text) => return Ok(line),
-                Ok(line) => seen.push(line),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        Err(Failure::new(format!("a part of the demo did not come to say \"{text}\"; it said: {}", seen.join(" | "))))
-    }
-
-    /// Asks it to end, and gives the object that it prints then.
-    fn end(mut self) -> serde_json::Value {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
-        let begun = Instant::now();
-        let mut last = serde_json::Value::Null;
-        while begun.elapsed() < Duration::from_secs(10) {
-            match self.lines.recv_timeout(Duration::from_millis(100)) {
-                Ok(line) => {
-                    if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_str(&line) {
-                        last = value;
-                    }
-                }
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        let _ = self.child.wait_timeout_or_kill();
-        last
-    }
-}
-
-trait WaitOrKill {
-    fn wait_timeout_or_kill(&mut self) -> std::io::Result<()>;
-}
-
-impl WaitOrKill for Child {
-    fn wait_timeout_or_kill(&mut self) -> std::io::Result<()> {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(2) {
-            if self.try_wait()?.is_some() {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        self.kill()?;
-        self.wait().map(|_| ())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // One that has ended already is no matter.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Runs it all.
@@ -396,33 +292,6 @@ fn show(measured: &Measured) {
     }
 }
 
-/// Processor time that `parts` have taken so far.
-#[cfg(target_os = "linux")]
-fn processor_s<'a>(parts: impl Iterator<Item = &'a Part>) -> Option<f64> {
-    use nix::time::{clock_getcpuclockid, clock_gettime};
-
-    let of = |part: &Part| {
-        let clock = clock_getcpuclockid(Pid::from_raw(part.child.id() as i32)).ok()?;
-        let time = clock_gettime(clock).ok()?;
-        Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
-    };
-    parts.map(of).sum()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn processor_s<'a>(_: impl Iterator<Item = &'a Part>) -> Option<f64> {
-    None
-}
-
-/// Processor time of processes that have ended, and of theirs.
-fn processor_s_of_ended() -> Result<f64, Failure> {
-    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
-    Ok([ended.user_time(), ended.system_time()]
-        .iter()
-        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
-        .sum())
-}
-
 fn state(folder: &Path, name: &str) -> String {
     folder.join(name).display().to_string()
 }
@@ -430,12 +299,6 @@ fn state(folder: &Path, name: &str) -> String {
 /// Bytes that are not alike.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-/// An address in a loopback network of its own that nobody uses now.
-fn free(bind: impl Fn(SocketAddr) -> std::io::Result<SocketAddr>, network: u8) -> Result<SocketAddr, Failure> {
-    let host = SocketAddr::from(([127, 1, network, 1], 0));
-    bind(host).map_err(|why| Failure::new(format!("cannot listen at {host}, a loopback address: {why}")))
 }
 
 /// Starts the authorities of a network that its file at `network` describes.
@@ -474,47 +337,6 @@ fn epoch(lead: u64) -> u64 {
         (now + lead..now + lead + 11).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
     let found = begins.into_iter().find(|(at, length)| at % length == 0);
     found.map_or(LONGEST.as_secs(), |(_, length)| length)
-}
-
-/// Fetches as soon as that is possible.
-fn fetch_patiently(
-    socks: &str,
-    site: SocketAddr,
-    page: &str,
-    interrupt: &Interrupt,
-) -> Result<(Vec<u8>, f64), Failure> {
-    let begun = Instant::now();
-    loop {
-        match fetch(socks, site, page) {
-            Err(_) if begun.elapsed() < PATIENCE && !interrupt.is_raised() => thread::sleep(Duration::from_millis(200)),
-            outcome => return outcome,
-        }
-    }
-}
-
-/// A page through the proxy, and how many seconds it took.
-fn fetch(socks: &str, site: SocketAddr, page: &str) -> Result<(Vec<u8>, f64), Failure> {
-    let begun = Instant::now();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let response = runtime.block_on(async {
-        let talk = async {
-            let host = site.ip().to_string();
-            let mut stream = Socks5Stream::connect(socks.to_owned(), host, site.port(), Config::default())
-                .await
-                .map_err(|why| Failure::new(format!("the proxy does not connect: {why}")))?;
-            stream
-                .write_all(format!("GET {page} HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n").as_bytes())
-                .await?;
-            let mut response = Vec::new();
-            stream.read_to_end(&mut response).await?;
-            Ok::<_, Failure>(response)
-        };
-        tokio::time::timeout(LONGEST, talk).await.map_err(|_| Failure::new(format!("{page} takes too long")))?
-    })?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let head = response.windows(4).position(|window| window == b"\r\n\r\n");
-    let body = head.map(|at| response[at + 4..].to_vec());
-    body.map(|body| (body, seconds)).ok_or_else(|| Failure::new(format!("{page} did not come")))
 }
 
 /// Whether curl gets the page; none where it is not installed.
