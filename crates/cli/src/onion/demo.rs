@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
 use browse::Browsed;
-use pages::{LONGEST, fetch, fetch_patiently};
+use pages::{LONGEST, Pages, Site, fetch};
 use part::{Part, free, processor_s, processor_s_of_ended};
 use seen::{Names, Seen};
 
@@ -88,15 +88,8 @@ struct Measured {
     exits: u8,
     /// From the start of all until the proxy had a list of the relays.
     first_list_s: f64,
-    /// The first page: with the session's handshake.
-    first_page_s: f64,
-    /// A page of 50 KiB, the median of five.
-    small_page_s: f64,
-    large_bytes: usize,
-    large_s: f64,
-    mb_per_s: f64,
-    /// Processor time of all parts while the large file came; null where the system does not tell.
-    large_processor_s: Option<f64>,
+    #[serde(flatten)]
+    pages: Pages,
     /// Processor time of all parts and of curl, from beginning to end; without the browser's.
     processor_s: f64,
     /// Whether curl got the same page; null where there is none.
@@ -122,7 +115,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
     let large: Arc<[u8]> = pattern(args.megabytes as usize * 1_000_000).into();
     let small: Arc<[u8]> = pattern(SMALL).into();
-    let site = site::serve(Arc::clone(&small), Arc::clone(&large))?;
+    let address = site::serve(Arc::clone(&small), Arc::clone(&large))?;
+    let site = Site { address, small, large };
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
     let (mut relays, mut exits, mut names) = (Vec::new(), 0, Names::default());
@@ -134,7 +128,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let notes_at = folder.path().join(format!("relay-{number}.jsonl"));
         let observe = notes_at.display().to_string();
         let network = network.display().to_string();
-        let allow = site.to_string();
+        let allow = site.address.to_string();
         let mut arguments =
             vec!["onion", "relay", "--json", "--network", &network, "--state", &state, "--listen", &listen];
         arguments.extend(["--limit", "1 Gbit/s"]);
@@ -174,30 +168,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let first_list_s = begun.elapsed().as_secs_f64();
     say(args.json, &format!("a list of all relays is signed after {first_list_s:.1} s"));
-    let (first, first_page_s) = fetch_patiently(&socks, site, "/small", &interrupt)?;
-    if *first != *small {
-        return Err(Failure::new("the first page did not come as it was sent"));
-    }
-    let mut times = Vec::new();
-    for _ in 0..5 {
-        let (page, seconds) = fetch(&socks, site, "/small")?;
-        if *page != *small {
-            return Err(Failure::new("a page did not come as it was sent"));
-        }
-        times.push(seconds);
-    }
-    times.sort_by(f64::total_cmp);
     let all = || parts.iter().chain(&relays).chain([&proxy]);
-    let before = processor_s(all());
-    let (file, large_s) = fetch(&socks, site, "/large")?;
-    let large_processor_s = processor_s(all()).zip(before).map(|(after, before)| after - before);
-    if *file != *large {
-        return Err(Failure::new("the large file did not come as it was sent"));
-    }
-    let curl = curl(&socks, site, &small);
+    let pages = pages::measure(&socks, &site, || processor_s(all()), &interrupt)?;
+    let curl = curl(&socks, site.address, &site.small);
     let before = processor_s_of_ended()?;
     let browsed = match browser::find().filter(|_| !args.no_browser) {
-        Some(path) => match browse::browse(&path, &socks, site, &small, &interrupt) {
+        Some(path) => match browse::browse(&path, &socks, site.address, &site.small, &interrupt) {
             Ok(browsed) => Some(browsed),
             Err(failure) if interrupt.is_raised() => return Err(failure),
             Err(failure) => {
@@ -210,7 +186,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let browser_s = processor_s_of_ended()? - before;
     if let Some(line) = shown {
         say(args.json, &format!("{line}; pages are fetched until Ctrl-C"));
-        go_on(&socks, site, &interrupt);
+        go_on(&socks, site.address, &interrupt);
     }
     let proxy = proxy.end();
     let knew = relays.into_iter().map(Part::end).collect();
@@ -220,12 +196,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         relays: args.relays,
         exits,
         first_list_s,
-        first_page_s,
-        small_page_s: times[times.len() / 2],
-        large_bytes: large.len(),
-        large_s,
-        mb_per_s: large.len() as f64 / 1e6 / large_s,
-        large_processor_s,
+        pages,
         processor_s: processor_s_of_ended()? - browser_s,
         curl,
         chromium: browsed.map(|browsed| browsed.is_whole),
@@ -253,18 +224,17 @@ fn go_on(socks: &str, site: SocketAddr, interrupt: &Interrupt) {
     let mut turn = 0u32;
     while !interrupt.is_raised() {
         turn = turn.wrapping_add(1);
-        let _ = fetch(socks, site, if turn.is_multiple_of(EACH_LARGE) { "/large" } else { "/small" });
+        let page = if turn.is_multiple_of(EACH_LARGE) { "/large" } else { "/small" };
+        let _ = fetch(socks, site, page, interrupt);
         thread::sleep(PAUSE);
     }
 }
 
 fn show(measured: &Measured) {
-    println!(
-        "the first page came after {:.2} s, others of 50 KiB after {:.2} s",
-        measured.first_page_s, measured.small_page_s
-    );
-    println!("{} MB in {:.2} s: {:.1} MB/s", measured.large_bytes / 1_000_000, measured.large_s, measured.mb_per_s);
-    if let Some(seconds) = measured.large_processor_s {
+    let Pages { first_page_s, small_page_s, large_bytes, large_s, mb_per_s, large_processor_s } = measured.pages;
+    println!("the first page came after {first_page_s:.2} s, others of 50 KiB after {small_page_s:.2} s");
+    println!("{} MB in {large_s:.2} s: {mb_per_s:.1} MB/s", large_bytes / 1_000_000);
+    if let Some(seconds) = large_processor_s {
         println!(
             "all parts together took {seconds:.2} s of processor time for it, {:.2} s in all",
             measured.processor_s

@@ -26,13 +26,13 @@ pub struct Part {
 impl Part {
     /// Starts this program with `arguments`.
     pub fn start(arguments: &[&str]) -> Result<Part, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        // Not bounded: our own programs print a few lines each, and one that waited for a reader would stand still.
+        Part::of(Command::new(std::env::current_exe()?).args(arguments).stdin(Stdio::null()))
+    }
+
+    /// Starts what `command` says.
+    pub fn of(command: &mut Command) -> Result<Part, Failure> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // Not bounded: these programs print a few lines each, and one that waited for a reader would stand still.
         let (sender, lines) = channel();
         let streams: [Option<Box<dyn Read + Send>>; 2] =
             [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|err| Box::new(err) as _)];
@@ -51,24 +51,36 @@ impl Part {
 
     /// Waits for a line that contains `text`.
     pub fn await_line(&self, text: &str, interrupt: &Interrupt) -> Result<String, Failure> {
+        self.await_line_for(text, PATIENCE, interrupt)
+    }
+
+    /// The same, for so long at most.
+    pub fn await_line_for(&self, text: &str, patience: Duration, interrupt: &Interrupt) -> Result<String, Failure> {
         let (begun, mut seen) = (Instant::now(), Vec::new());
-        while begun.elapsed() < PATIENCE {
+        loop {
             if interrupt.is_raised() {
                 return Err(Failure::interrupted("nothing is left"));
             }
-            match self.lines.recv_timeout(Duration::from_millis(100)) {
+            // What was said already counts, even if there is no time left.
+            let left = patience.saturating_sub(begun.elapsed());
+            match self.lines.recv_timeout(left.min(Duration::from_millis(100))) {
                 Ok(line) if line.contains(text) => return Ok(line),
                 Ok(line) => seen.push(line),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) if begun.elapsed() < patience => {}
+                Err(_) => break,
             }
         }
         Err(Failure::new(format!("a part of the demo did not come to say \"{text}\"; it said: {}", seen.join(" | "))))
     }
 
+    /// Sends it a signal. One that has ended already is no matter.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
+    }
+
     /// Asks it to end, and gives the object that it prints then.
     pub fn end(mut self) -> serde_json::Value {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
+        self.signal(Signal::SIGINT);
         let begun = Instant::now();
         let mut last = serde_json::Value::Null;
         while begun.elapsed() < Duration::from_secs(10) {

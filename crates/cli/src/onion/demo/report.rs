@@ -67,15 +67,15 @@ fn pairs(seen: &Seen, names: &Names) -> Table {
 fn table(measured: &Measured) -> Table {
     let rows = [
         ("the list of relays was signed after", format!("{:.1} s", measured.first_list_s)),
-        ("the first page came after", format!("{:.2} s", measured.first_page_s)),
-        ("others of 50 KiB after", format!("{:.2} s", measured.small_page_s)),
+        ("the first page came after", format!("{:.2} s", measured.pages.first_page_s)),
+        ("others of 50 KiB after", format!("{:.2} s", measured.pages.small_page_s)),
         (
             "a large file",
             format!(
                 "{} MB in {:.2} s: {:.1} MB/s",
-                measured.large_bytes / 1_000_000,
-                measured.large_s,
-                measured.mb_per_s
+                measured.pages.large_bytes / 1_000_000,
+                measured.pages.large_s,
+                measured.pages.mb_per_s
             ),
         ),
         (
