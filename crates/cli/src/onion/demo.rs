@@ -7,6 +7,7 @@ mod part;
 mod report;
 mod seen;
 mod site;
+mod tor;
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -27,6 +28,7 @@ use browse::Browsed;
 use pages::{LONGEST, Pages, Site, fetch};
 use part::{Part, free, processor_s, processor_s_of_ended};
 use seen::{Names, Seen};
+use tor::{Tor, Way};
 
 /// Authorities, of which all but one must sign.
 const AUTHORITIES: u8 = 3;
@@ -72,6 +74,10 @@ pub struct Args {
     /// 127.0.0.1:8080 on]
     #[arg(long, value_name = "ADDR", num_args = 0..=1)]
     page: Option<Option<SocketAddr>>,
+    /// Measure a private Tor network beside it, of as many authorities, relays and exits, on loopback alone: the same pages
+    /// over one circuit and over two legs (Conflux). It needs the programs tor and tor-gencert
+    #[arg(long)]
+    beside_tor: bool,
     /// Open no page in a browser
     #[arg(long)]
     no_browser: bool,
@@ -102,21 +108,27 @@ struct Measured {
     knew: Vec<serde_json::Value>,
     /// What the proxy has done.
     proxy: serde_json::Value,
+    /// A private Tor network on this machine; null without `--beside-tor`, and where it did not come to be.
+    tor: Option<Tor>,
 }
 
 /// Runs it all.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let programs = args.beside_tor.then(tor::Programs::find).transpose()?;
     if let Some(out) = &args.out {
         create_dir(out)?;
     }
     let interrupt = Interrupt::listen()?;
     let folder = tempfile::tempdir()?;
-    let begun = Instant::now();
-    say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
     let large: Arc<[u8]> = pattern(args.megabytes as usize * 1_000_000).into();
     let small: Arc<[u8]> = pattern(SMALL).into();
     let address = site::serve(Arc::clone(&small), Arc::clone(&large))?;
     let site = Site { address, small, large };
+    // One network after the other: what the one does while nobody asks it would be held against the other.
+    let tor = programs.map(|programs| beside(&programs, args, &site, &interrupt)).transpose()?.flatten();
+    let before_ours = processor_s_of_ended()?;
+    let begun = Instant::now();
+    say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
     let (mut relays, mut exits, mut names) = (Vec::new(), 0, Names::default());
@@ -136,7 +148,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             arguments.extend(["--observe", &observe]);
         }
         notes.push((notes_at, begun.elapsed().as_secs_f64()));
-        if number % 6 == 5 {
+        if is_exit(number) {
             arguments.extend(["--allow", &allow]);
             exits += 1;
         }
@@ -197,12 +209,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         exits,
         first_list_s,
         pages,
-        processor_s: processor_s_of_ended()? - browser_s,
+        processor_s: processor_s_of_ended()? - browser_s - before_ours,
         curl,
         chromium: browsed.map(|browsed| browsed.is_whole),
         chromium_page_s: browsed.map(|browsed| browsed.seconds).filter(|seconds| seconds.is_finite()),
         knew,
         proxy,
+        tor,
     };
     if args.json {
         println!("{}", serde_json::to_string(&measured)?);
@@ -217,6 +230,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("wrote {}", path.display());
     }
     Ok(())
+}
+
+/// Whether a relay is an exit: every sixth.
+fn is_exit(number: u8) -> bool {
+    number % 6 == 5
+}
+
+/// What a Tor network of as many relays does; where it does not come to be, why is said, and ours is measured alone.
+fn beside(programs: &tor::Programs, args: &Args, site: &Site, interrupt: &Interrupt) -> Result<Option<Tor>, Failure> {
+    say(
+        args.json,
+        &format!("first, a private Tor network begins: {} authorities and {} relays", AUTHORITIES, args.relays),
+    );
+    match tor::measure(programs, args.relays, is_exit, site, interrupt) {
+        Ok(tor) => Ok(Some(tor)),
+        // What ended its parts ends us, and what they said of it is no reason.
+        Err(_) if interrupt.is_raised() => Err(Failure::interrupted("nothing is left")),
+        Err(failure) => {
+            eprintln!("Tor beside it was not measured: {}", failure.words());
+            Ok(None)
+        }
+    }
 }
 
 /// Fetches pages for somebody who looks, until that is enough. One that does not come is no matter: the page says so.
@@ -240,6 +275,9 @@ fn show(measured: &Measured) {
             measured.processor_s
         );
     }
+    if let Some(tor) = &measured.tor {
+        show_tor(tor);
+    }
     match measured.curl {
         Some(true) => println!("curl got the same page"),
         Some(false) => println!("curl did not get the page"),
@@ -260,6 +298,28 @@ fn show(measured: &Measured) {
         let line = (of("forwarded"), of("to_clients"), of("delivered"), of("keys_set_up"));
         println!("  relay {number:>3}: {:>8} {:>8} {:>8}   {:>6}", line.0, line.1, line.2, line.3);
     }
+}
+
+fn show_tor(tor: &Tor) {
+    println!(
+        "Tor {} beside it, {} authorities and {} relays of which {} are exits, ready after {:.1} s:",
+        tor.version, tor.authorities, tor.relays, tor.exits, tor.ready_s
+    );
+    for (name, way) in tor.ways() {
+        let Way { pages, .. } = way;
+        println!(
+            "  {name}: {} MB in {:.2} s: {:.1} MB/s; the first page after {:.2} s, others after {:.2} s",
+            pages.large_bytes / 1_000_000,
+            pages.large_s,
+            pages.mb_per_s,
+            pages.first_page_s,
+            pages.small_page_s
+        );
+        if let Some(seconds) = pages.large_processor_s {
+            println!("    {seconds:.2} s of processor time for the file; {}", way.carried());
+        }
+    }
+    println!("  {}", tor.took());
 }
 
 fn state(folder: &Path, name: &str) -> String {

@@ -78,6 +78,23 @@ impl Part {
         let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
     }
 
+    /// Waits until it, which is `what`, has ended, and well.
+    pub fn finish(mut self, what: &str, interrupt: &Interrupt) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let why = loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => break status.to_string(),
+                None if interrupt.is_raised() => return Err(Failure::interrupted("nothing is left")),
+                None if begun.elapsed() > PATIENCE => break format!("it takes longer than {} s", PATIENCE.as_secs()),
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        // Its last lines are still on their way.
+        let lines = std::iter::from_fn(|| self.lines.recv_timeout(Duration::from_millis(100)).ok());
+        Err(Failure::new(format!("{what}: {why}; it said: {}", lines.collect::<Vec<_>>().join(" | "))))
+    }
+
     /// Asks it to end, and gives the object that it prints then.
     pub fn end(mut self) -> serde_json::Value {
         self.signal(Signal::SIGINT);
