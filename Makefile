@@ -5,7 +5,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: demo test computing waiting interfaces build web python verdicts long-verdicts quick full lint fuzz bench clean
+.PHONY: demo test computing waiting figures interfaces build web python verdicts long-verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
@@ -14,12 +14,14 @@ demo:
 ## All tests. Those over real sockets mostly wait: they find a processor beside all others, which have the least
 ## priority. Before a change lands, `make lint` must hold as well.
 test: build
-	@$(MAKE) --no-print-directory -j3 waiting computing interfaces
+	@$(MAKE) --no-print-directory -j4 waiting computing figures interfaces
 computing: build
 	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --lib --bins --tests
 	nice -n 19 $(CARGO) test $(WHOLE) --doc
 waiting: build
 	$(CARGO) test $(WHOLE) --no-fail-fast --test patient -- --test-threads=8
+figures: build
+	nice -n 19 $(CARGO) test $(WHOLE) --test quick_verdicts
 interfaces:
 	@nice -n 19 $(MAKE) --no-print-directory web python
 
@@ -30,7 +32,7 @@ export PYO3_NO_PYTHON := 1
 export PYO3_BUILD_EXTENSION_MODULE := 1
 build:
 	$(CARGO) build $(WHOLE) --lib --bins --tests
-	$(CARGO) test $(WHOLE) --no-run --test patient
+	$(CARGO) test $(WHOLE) --no-run --test patient --test quick_verdicts
 
 ## The page: its types, that what is committed was built from it, and its tests.
 web:
@@ -85,7 +87,7 @@ long-verdicts:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
-	$(CARGO) clippy --workspace --test patient --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy --workspace --test patient --test quick_verdicts --locked --features anabranch-py/module -- -D warnings
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then $(PYTHON) contrib/circles.py; \
 	else echo "Python 3.9 or later is not here: circles of files are not looked for"; fi
 

@@ -63,7 +63,7 @@ class Worlds:
         self.native = _native.Environments(
             environment,
             scenario=None if scenario is None else _as_path_or_dict(scenario),
-            overrides=_copy(overrides),
+            overrides=_copy("overrides", overrides),
             count=count,
             threads=threads,
             autoreset=autoreset,

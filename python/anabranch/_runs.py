@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,11 @@ Scenario = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a scenario file, or a dict with its tables."""
 
 BACKENDS = ("local", "ray")
+
+_MOST_THREADS = 1024
+"""As for the command: more only wait for one another."""
+
+_MOST_SEED = 2**63 - 1
 
 
 class Result(dict[str, Any]):
@@ -77,12 +83,24 @@ def run(
         KeyboardInterrupt: On Ctrl-C, within a tenth of a second.
     """
     _check_threads(threads)
-    return Result(_native.run(_as_path_or_dict(scenario), _copy(overrides), seed, out, threads))
+    _check_int("seed", seed, 0, _MOST_SEED)
+    return Result(_native.run(_as_path_or_dict(scenario), _copy("overrides", overrides), seed, out, threads))
 
 
 def _check_threads(threads: int | None) -> None:
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads is {threads}, must be 1 or more")
+    _check_int("threads", threads, 1, _MOST_THREADS)
+
+
+def _check_int(name: str, value: int | None, least: int, most: int) -> None:
+    if value is None:
+        return
+    try:
+        number = operator.index(value)
+    except TypeError:
+        text = f"{name} is of type {type(value).__name__}, must be an int from {least} to {most}"
+        raise TypeError(text) from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}, must be from {least} to {most}")
 
 
 def experiments() -> dict[str, str]:
@@ -173,9 +191,9 @@ def sweep(
         seeds = range(1, seeds + 1)
     arguments = (
         _as_path_or_dict(scenario),
-        _copy(grid) or {},
+        _copy("grid", grid) or {},
         None if seeds is None else list(seeds),
-        _copy(overrides),
+        _copy("overrides", overrides),
         threads,
         again,
     )
@@ -195,8 +213,10 @@ def sweep(
         return swept(temporary)
 
 
-def _copy(mapping: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _copy(name: str, mapping: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A plain dict, with lists in place of other sequences such as ranges and tuples."""
     if mapping is None:
         return None
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"{name} is of type {type(mapping).__name__}, must be a dict")
     return {key: list(value) if isinstance(value, (range, tuple)) else value for key, value in mapping.items()}

@@ -36,7 +36,7 @@ class _Flows:
         self.native = _native.Senders(
             preset,
             scenario=None if scenario is None else _as_path_or_dict(scenario),
-            overrides=_copy(overrides),
+            overrides=_copy("overrides", overrides),
             count=count,
             threads=threads,
             autoreset=autoreset,

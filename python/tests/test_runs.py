@@ -84,6 +84,13 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path):
     assert "twice" in str(wrong(anabranch.sweep, OVERLAY, {"overlay.relays": [3, 3]}))
     assert "seeds is 0" in str(wrong(anabranch.sweep, OVERLAY, seeds=0))
     assert "threads is 0" in str(wrong(anabranch.sweep, OVERLAY, threads=0))
+    for call in (anabranch.run, anabranch.sweep):
+        # A hundred thousand threads would keep the machine waiting.
+        assert "threads is 100000, must be from 1 to 1024" in str(wrong(call, OVERLAY, threads=100_000))
+        assert "threads is of type str, must be an int from 1 to 1024" in str(wrong(call, OVERLAY, threads="2"))
+        assert "overrides is of type list, must be a dict" in str(wrong(call, OVERLAY, overrides=["run.seconds"]))
+    assert "seed is -1, must be from 0 to 9223372036854775807" in str(wrong(anabranch.run, OVERLAY, seed=-1))
+    assert "seed is of type float, must be an int" in str(wrong(anabranch.run, OVERLAY, seed=1.5))
     assert "no point" in str(wrong(anabranch.sweep, OVERLAY, seeds=[]))
 
 

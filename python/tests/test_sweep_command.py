@@ -33,7 +33,7 @@ def test_what_is_missing_is_named(tmp_path):
         anabranch.sweep({}, backend="dask")
     with pytest.raises(ValueError, match='it needs backend="ray"'):
         anabranch.sweep({}, address="ray.example:6379")
-    with pytest.raises(ValueError, match="threads is 0, must be 1 or more"):
+    with pytest.raises(ValueError, match="threads is 0, must be from 1 to 1024"):
         anabranch.sweep({}, backend="ray", threads=0)
     with pytest.raises(ValueError, match="not both"):
         anabranch.sweep({}, backend="ray", address="ray.example:6379", threads=2)

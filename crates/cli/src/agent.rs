@@ -45,13 +45,13 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Watch what passes over the device, whoever sends it: the monitor of a link
-    #[arg(long, conflicts_with_all = ["enforce", "limit"])]
+    #[arg(long, requires = "link", conflicts_with_all = ["enforce", "limit"])]
     monitor: bool,
     /// Keep the device to what the coordinator says
-    #[arg(long)]
+    #[arg(long, requires = "link")]
     enforce: bool,
     /// Follow no more than this, whatever the coordinator says
-    #[arg(long, value_name = "RATE", value_parser = local::upload)]
+    #[arg(long, requires = "link", value_name = "RATE", value_parser = local::upload)]
     limit: Option<Rate>,
     /// The file with the agent's key [default: anabranch/agent-key in $XDG_CONFIG_HOME or ~/.config]
     #[arg(long, value_name = "FILE")]

@@ -132,6 +132,11 @@ fn written(settings: &[String]) -> Result<toml::Table, Failure> {
     Ok(table)
 }
 
+/// An address and a port, as options say them.
+pub fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected IP:PORT, such as 127.0.0.1:4000 or [::]:4000".to_owned())
+}
+
 /// A socket at `address`, or why there is none.
 pub fn bind(address: SocketAddr) -> Result<Socket, Failure> {
     Socket::bind(address).map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))

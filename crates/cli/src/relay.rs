@@ -30,7 +30,7 @@ use self::config::Settings;
 use self::metrics::{Metrics, Snapshot};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network::{self, Amount, LimitKind};
+use crate::network::{self, Amount, LimitKind, socket_address};
 
 /// Arguments of `relay`.
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on, IP:PORT; 0.0.0.0 and [::] are all of this machine's [default: [::]:4000]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     listen: Option<SocketAddr>,
     /// The most that is forwarded, such as "4 MB/s" or "32 Mbit/s" [default: 100 Mbit/s]
     #[arg(long, value_name = "RATE", value_parser = network::limit)]
@@ -70,7 +70,13 @@ pub struct Args {
     #[arg(long, value_name = "CIDR", value_parser = network::cidr)]
     from: Vec<IpNet>,
     /// Serve metrics for Prometheus at http://ADDR/metrics [default address: 127.0.0.1:9464]
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9464")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:9464",
+        value_parser = socket_address,
+    )]
     metrics: Option<SocketAddr>,
     /// Whether people can meet here by codes [default: on]
     #[arg(long, value_name = "SWITCH")]

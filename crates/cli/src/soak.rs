@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::number::short;
+use crate::number::{self, short};
 use crate::progress;
 
 /// Arguments of `soak`.
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "SEED")]
     repeat: Option<u64>,
     /// How many cases run at once [default: the number of cores]
-    #[arg(long)]
+    #[arg(long, value_parser = number::threads)]
     threads: Option<NonZeroUsize>,
     /// Soak live streams instead of file transfers
     #[arg(long, conflicts_with = "hours")]

@@ -60,6 +60,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.kernel {
         return kernel::run(args);
     }
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
     let progress = progress::until_interrupted()?;
     let started = Instant::now();
     let bar = progress::show(&progress, "validate");
@@ -90,7 +93,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Writes the page with the window curves.
 fn draw(out: &Path, progress: &Progress) -> Result<PathBuf, Failure> {
-    create_dir(out)?;
     let path = out.join("window-curves.html");
     page(&curves(progress)?).write(&path)?;
     Ok(path)

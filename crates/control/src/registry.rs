@@ -51,7 +51,52 @@ impl core::error::Error for UnknownController {}
 ///
 /// A name that the controller does not have, or a value of another type.
 pub fn parameters<C: DeserializeOwned>(table: &toml::Table) -> Result<C, ParameterError> {
-    C::deserialize(table.clone()).map_err(|error| ParameterError(error.message().to_owned()))
+    C::deserialize(table.clone()).map_err(|error| {
+        // Serde says what is wrong with a value, and not of which: the key is that whose value is refused alone.
+        let is_blamed = |key: &str, value: &toml::Value| {
+            let alone = toml::Table::from_iter([(key.to_owned(), value.clone())]);
+            C::deserialize(alone).err().is_some_and(|other| other.message() == error.message())
+        };
+        let blamed = table.iter().find(|(key, value)| is_blamed(key, value));
+        let words = blamed.and_then(|(key, value)| wrong_value(key, value, error.message()));
+        ParameterError(words.unwrap_or_else(|| error.message().to_owned()))
+    })
+}
+
+/// What serde says of a value, in the words of a scenario's other refusals; nothing if it is not about the value.
+fn wrong_value(key: &str, value: &toml::Value, message: &str) -> Option<String> {
+    if let Some(known) = message.strip_prefix("unknown variant ").and_then(|rest| rest.split_once(", ")) {
+        return Some(format!("{key} is {value}; {}", known.1));
+    }
+    let is_out_of_range = message.starts_with("invalid value: ");
+    if !is_out_of_range && !message.starts_with("invalid type: ") {
+        return None;
+    }
+    let found = match value {
+        _ if is_out_of_range => value.to_string(),
+        toml::Value::String(_) => "text in quotes".to_owned(),
+        toml::Value::Integer(_) => "a whole number".to_owned(),
+        toml::Value::Float(_) => "a number with a fraction".to_owned(),
+        toml::Value::Boolean(_) => "true or false".to_owned(),
+        toml::Value::Datetime(_) => "a date or a time".to_owned(),
+        toml::Value::Array(_) => "a list".to_owned(),
+        toml::Value::Table(_) => "a table".to_owned(),
+    };
+    let expected = match message.rsplit_once(", expected ")?.1 {
+        "f64" | "f32" => "a number".to_owned(),
+        "a boolean" | "bool" => "true or false".to_owned(),
+        "u8" => whole_number(u8::MAX.into()),
+        "u16" => whole_number(u16::MAX.into()),
+        "u32" => whole_number(u32::MAX.into()),
+        // TOML has none above.
+        "u64" | "usize" => whole_number(i64::MAX.unsigned_abs()),
+        other => other.to_owned(),
+    };
+    Some(format!("{key} is {found}; expected {expected}"))
+}
+
+fn whole_number(most: u64) -> String {
+    format!("a whole number from 0 to {most}")
 }
 
 /// Refuses any parameter.

@@ -39,7 +39,46 @@ pub(crate) fn parse<F: DeserializeOwned, T>(
     };
     let file = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        at((offset, error.message().trim_end().replace('\n', " ")))
+        let message = error.message().trim_end().replace('\n', " ");
+        at((offset, key_before(text, offset).map_or(message.clone(), |key| format!("{key}: {message}"))))
     })?;
     make(file).map_err(at)
+}
+
+/// The key whose value begins at byte `offset`, where both are in one line: serde names the value alone.
+fn key_before(text: &str, offset: usize) -> Option<&str> {
+    let (key, between) = text.get(..offset)?.rsplit('\n').next()?.rsplit_once('=')?;
+    let key = key.rsplit(['{', ',']).next().unwrap_or(key).trim();
+    (between.trim().is_empty() && !key.is_empty()).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only what is wrong is looked at")]
+    struct File {
+        capacity: String,
+        most: Option<Most>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only what is wrong is looked at")]
+    struct Most {
+        flows: u32,
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_named_by_its_key_and_line() {
+        let said = |text: &str| parse(text, |file: File| Ok(file)).unwrap_err().to_string();
+        assert_eq!(said("# a\ncapacity = 3"), "line 2: capacity: invalid type: integer `3`, expected a string");
+        let nested = "capacity = \"1\"\nmost = { flows = \"x\" }";
+        assert_eq!(said(nested), "line 2: flows: invalid type: string \"x\", expected u32");
+        assert!(said("capacity = \"1\"\ncapacities = 3").starts_with("line 2: unknown field `capacities`"));
+        assert!(said("capacity").starts_with("line 1: "), "no value");
+    }
 }

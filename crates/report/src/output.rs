@@ -89,7 +89,10 @@ impl OutputError {
 /// What the operating system refused, with the path.
 pub fn create_dir(path: &Path) -> Result<(), OutputError> {
     let failed = |source| OutputError::from_io(path, source);
-    std::fs::create_dir_all(path).map_err(failed)?;
+    std::fs::create_dir_all(path).map_err(|source| match source.kind() {
+        kind @ io::ErrorKind::AlreadyExists => failed(io::Error::new(kind, "it is a file; expected a folder")),
+        _ => failed(source),
+    })?;
     // Removed again at once.
     tempfile::Builder::new().prefix(".unfinished-").tempfile_in(path).map(drop).map_err(failed)
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict
@@ -119,6 +120,46 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
     return results
 
 
+def bench(algorithm: Algorithm, settings: Any) -> dict[str, Any]:
+    """Prints how fast one training is, with all that belongs to it: what is compiled, and checkpoints.
+
+    Given back are its ``steps``, the ``seconds`` from its beginning to its policy, ``steps_per_s`` of both, and
+    ``first_iteration_s``, in which JAX compiles. Nothing stays on the disk.
+    """
+    begun = time.perf_counter()
+    rows: list[tuple[float, Row]] = []
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            course = algorithm.train(settings, 1, Path(folder))
+            finished(course, lambda row: rows.append((time.perf_counter() - begun, row)))
+            seconds = time.perf_counter() - begun
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")
+    except (ValueError, OSError, RunError, gymnasium.error.Error) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    steps = int(rows[-1][1]["steps"])
+    measured = {
+        "learner": algorithm.__name__.rsplit(".", 1)[-1],
+        **algorithm.about(settings),
+        "num_envs": settings.num_envs,
+        "steps": steps,
+        "seconds": round(seconds, 3),
+        "first_iteration_s": round(rows[0][0], 3),
+        "steps_per_s": round(steps / seconds, 1),
+    }
+    print(json.dumps(measured), flush=True)
+    return measured
+
+
+def train_as_told(algorithm: Algorithm, settings: Any, args: argparse.Namespace) -> None:
+    """What the command's arguments ask for."""
+    if args.bench:
+        bench(algorithm, settings)
+    else:
+        train_all(algorithm, settings, args.seeds, args.out, args.ray)
+
+
 def parser(algorithm: Algorithm, **defaults: int) -> argparse.ArgumentParser:
     """The arguments that all learners have."""
     parser = argparse.ArgumentParser(
@@ -127,7 +168,10 @@ def parser(algorithm: Algorithm, **defaults: int) -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=defaults["steps"], help="of all environments together")
     parser.add_argument("--num-envs", type=int, default=defaults["num_envs"])
     parser.add_argument("--seeds", type=int, default=1, help="how many trainings: of seed 1, 2, ...")
-    parser.add_argument("--out", type=Path, required=True, help="a folder; a training that is there goes on")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path, help="a folder; a training that is there goes on")
+    what.add_argument("--bench", action="store_true",
+                      help="write nothing: time a training of seed 1, and print one JSON object")  # fmt: skip
     add_ray(parser)
     return parser
 
@@ -153,6 +197,8 @@ def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None, counts:
     for name in ("steps", "num_envs", "seeds", *counts):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, must be 1 or more")
+    if args.bench and (args.ray is not None or args.seeds > 1):
+        parser.error("--bench times one training on this machine: leave --seeds and --ray away")
     if not isinstance(getattr(args, "options", {}), dict):
         parser.error("--options must be an object of JSON")
     if getattr(args, "env", "") is None:

@@ -36,7 +36,7 @@ from gymnasium import spaces
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._networks import HIDDEN, forward, layers, scaled
 from anabranch.train._steps import EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, evaluated
-from anabranch.train._training import Course, parsed, parser, train_all
+from anabranch.train._training import Course, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
 
@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
     command = parser(sys.modules[__name__], steps=Settings.steps, num_envs=Settings.num_envs)
     command.add_argument("--preset", default="learningcc", help="of anabranch/Flow-v0: learningcc or xavier")
     args = parsed(command, arguments)
-    train_all(sys.modules[__name__], Settings(args.preset, args.steps, args.num_envs), args.seeds, args.out, args.ray)
+    train_as_told(sys.modules[__name__], Settings(args.preset, args.steps, args.num_envs), args)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
 from anabranch.train._origin import origin
 from anabranch.train._steps import EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made
-from anabranch.train._training import Course, add_environment, parsed, parser, train_all
+from anabranch.train._training import Course, add_environment, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
 # Of the actions' noise at the beginning, and the least and the most that it may become.
@@ -302,7 +302,7 @@ def command(algorithm: Any, arguments: list[str] | None) -> None:
         of_all = settings(args.env, args.options, args.steps, args.num_envs, args.rollout, keep=tuple(args.keep))
     except ValueError as error:
         command.error(str(error))
-    train_all(algorithm, of_all, args.seeds, args.out, args.ray)
+    train_as_told(algorithm, of_all, args)
 
 
 def main(arguments: list[str] | None = None) -> None:

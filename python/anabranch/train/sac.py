@@ -44,7 +44,7 @@ from anabranch.train._origin import origin
 from anabranch.train._steps import (
     EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, against_baselines, evaluated, made,
 )  # fmt: skip
-from anabranch.train._training import Course, add_environment, parsed, parser, train_all
+from anabranch.train._training import Course, add_environment, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
 # The least and the most that the logarithm of a deviation becomes, before it is squeezed.
@@ -289,7 +289,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_environment(command, preset="of anabranch/Flow-v0, in place of --env: aurora")
     args = parsed(command, arguments)
     settings = Settings(args.env, args.options, args.steps, args.num_envs)
-    train_all(sys.modules[__name__], settings, args.seeds, args.out, args.ray)
+    train_as_told(sys.modules[__name__], settings, args)
 
 
 if __name__ == "__main__":

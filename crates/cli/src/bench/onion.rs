@@ -29,7 +29,7 @@ const BATCH: usize = 256;
 /// Ids that await their packet while it is measured, about.
 const AWAITED: usize = 400_000;
 
-/// Users, at most.
+/// Users, at most; nor are there more than packets that are measured.
 const MOST_USERS: usize = 16_384;
 
 /// Arguments of `bench onion`.
@@ -129,7 +129,7 @@ fn measure(k: u16, packets: u32, repeat: u32) -> Result<Dial, Failure> {
     let relay = Relay::new(dial, limits, keys, [rng.bits(), rng.bits()]);
     let hop = |relay: u16, key: PublicKey| Hop { relay: RelayIndex(relay), key, wait: Duration::ZERO };
     let path = [hop(0, relay.public_key()), hop(1, other)];
-    let users = (AWAITED / usize::from(k.min(AHEAD))).min(MOST_USERS);
+    let users = (AWAITED / usize::from(k.min(AHEAD))).min(MOST_USERS).min(packets as usize);
     let users = (0..users).map(|_| PathKeys::new(dial)).collect();
     let mut bench = Bench { relay, users, path, rng, spent: [(0, 0.0); 2] };
     let mut batch = vec![[0; DATAGRAM]; BATCH];

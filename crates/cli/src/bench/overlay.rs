@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_control::path::registry;
 use anabranch_lab::overlay::{self, Measured, Sharding};
+use anabranch_report::output::create_dir;
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::overlay::{MOST_PEERS, Scenario};
 use rayon::prelude::*;
@@ -69,6 +70,8 @@ struct Json {
 struct Size {
     peers: usize,
     known_peers: usize,
+    /// Of the world that the figures but `threads` are of; as many threads stepped it.
+    shards: usize,
     simulated_s: u64,
     packet_hops: u64,
     million_packet_hops_per_s: f64,
@@ -104,6 +107,9 @@ struct Replications {
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let controller = registry::find(&args.controller)?;
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
     for &peers in &args.peers {
         if peers < 5 {
             return Err(Failure::new(format!("--peers {peers}: 3 relays need at least 5 peers")));
@@ -155,9 +161,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     if let Some(out) = &args.out {
-        std::fs::create_dir_all(out).map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
         let path = out.join("report.html");
-        report(&json, args.shards).write(&path)?;
+        report(&json).write(&path)?;
         eprintln!("wrote {}", path.display());
     }
     Ok(())
@@ -175,23 +180,32 @@ fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> 
     scenario
 }
 
+/// As many shards as were asked for, where the world of `scenario` can have them, and a thread for each.
+fn sharding(scenario: &Scenario, asked: u16) -> Sharding {
+    let shards = overlay::shards(scenario, Sharding { shards: asked.into(), threads: asked.into() });
+    Sharding { shards, threads: shards }
+}
+
 /// A run, and the time that it took: of its thread on a processor, or by the clock on the wall if it has several.
-fn once(scenario: &Scenario, shards: u16) -> Result<(Measured, Duration), Failure> {
-    let threads = usize::from(shards);
+fn once(scenario: &Scenario, sharding: Sharding) -> Result<(Measured, Duration), Failure> {
     let (on_processor, on_wall) = (processor_time::now(), Instant::now());
-    let measured = overlay::run_sharded(scenario, Sharding { shards: threads, threads }, &())?;
-    let taken = if threads == 1 { processor_time::now() - on_processor } else { on_wall.elapsed() };
+    let measured = overlay::run_sharded(scenario, sharding, &())?;
+    let taken = if sharding.threads == 1 { processor_time::now() - on_processor } else { on_wall.elapsed() };
     assert_eq!(measured.controller, scenario.overlay.controller.name, "another controller ran");
     Ok((measured, taken.max(Duration::from_nanos(1))))
 }
 
 fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> Result<Size, Failure> {
     let scenario = scenario(args, controller, peers);
+    if let Some(why) = overlay::why_unsharded(&scenario).filter(|_| args.shards > 1 || !args.threads.is_empty()) {
+        eprintln!("anabranch: one shard, whatever --shards and --threads say: {why}");
+    }
+    let sharding = sharding(&scenario, args.shards);
     let mut fastest: Option<(Measured, Duration)> = None;
     memory::forget_peak();
     let before = memory::resident();
     for _ in 0..args.repeat {
-        let run = once(&scenario, args.shards)?;
+        let run = once(&scenario, sharding)?;
         if fastest.as_ref().is_none_or(|(_, time)| run.1 < *time) {
             fastest = Some(run);
         }
@@ -206,6 +220,7 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
     Ok(Size {
         peers,
         known_peers: scenario.overlay.known_peers,
+        shards: sharding.shards,
         simulated_s: scenario.seconds,
         packet_hops: hops,
         million_packet_hops_per_s: hops as f64 / seconds / 1e6,
@@ -234,10 +249,6 @@ fn threads(args: &Args, scenario: &Scenario, whole: &Measured) -> Result<Vec<Thr
     if args.threads.is_empty() {
         return Ok(Vec::new());
     }
-    let unsharded = overlay::why_unsharded(scenario);
-    if let Some(why) = unsharded {
-        eprintln!("anabranch: one shard, whatever the threads: {why}");
-    }
     let timed = |sharding| -> Result<f64, Failure> {
         let started = Instant::now();
         let measured = overlay::run_sharded(scenario, sharding, &())?;
@@ -248,13 +259,11 @@ fn threads(args: &Args, scenario: &Scenario, whole: &Measured) -> Result<Vec<Thr
     for _ in 0..args.repeat {
         one = one.min(timed(Sharding::NONE)?);
         for (fastest, &threads) in several.iter_mut().zip(&args.threads) {
-            let threads = usize::from(threads);
-            *fastest = fastest.min(timed(Sharding { shards: threads, threads })?);
+            *fastest = fastest.min(timed(sharding(scenario, threads))?);
         }
     }
     let row = |(&threads, wall_s): (&u16, f64)| {
-        let threads = usize::from(threads);
-        let shards = if unsharded.is_some() { 1 } else { threads.min(scenario.overlay.peers) };
+        let Sharding { shards, threads } = sharding(scenario, threads);
         Threads { threads, shards, wall_s, speedup: one / wall_s }
     };
     Ok(args.threads.iter().zip(several).map(row).collect())
@@ -267,16 +276,16 @@ fn replications(args: &Args, controller: &'static registry::Entry) -> Result<Rep
     let (mut one, mut all) = (f64::MAX, f64::MAX);
     for _ in 0..args.repeat {
         let started = Instant::now();
-        once(&scenario, 1)?;
+        once(&scenario, Sharding::NONE)?;
         one = one.min(started.elapsed().as_secs_f64());
         let started = Instant::now();
-        (0..threads).into_par_iter().try_for_each(|_| once(&scenario, 1).map(drop))?;
+        (0..threads).into_par_iter().try_for_each(|_| once(&scenario, Sharding::NONE).map(drop))?;
         all = all.min(started.elapsed().as_secs_f64());
     }
     Ok(Replications { threads, speedup: one * threads as f64 / all })
 }
 
-fn report(json: &Json, shards: u16) -> Report {
+fn report(json: &Json) -> Report {
     let curve = |of: fn(&Size) -> f64| json.sizes.iter().map(|size| (size.peers as f64, of(size))).collect();
     let chart = |label: &str, unit: &str, of: fn(&Size) -> f64| {
         XyChart::new(Axis::new("peers", "").log(), Axis::new(label, unit).from_zero())
@@ -313,7 +322,8 @@ fn report(json: &Json, shards: u16) -> Report {
             chart.series(Series::line(format!("{} peers", size.peers), points).markers())
         },
     );
-    let threads = if shards == 1 { "one core".to_owned() } else { format!("{shards} threads") };
+    let most = json.sizes.iter().map(|size| size.shards).max().unwrap_or(1);
+    let threads = if most == 1 { "one thread".to_owned() } else { format!("{most} threads") };
     Report::new(format!("Overlay simulator: packet-hops a second on {threads}"))
         .meta("controller", json.controller)
         .meta("version", env!("CARGO_PKG_VERSION"))

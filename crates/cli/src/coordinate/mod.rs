@@ -25,6 +25,7 @@ use figures::{Events, Place};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::network::socket_address;
 use crate::printer::Printer;
 use crate::stream::local;
 
@@ -57,14 +58,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Where agents reach the coordinator
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7444")]
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7444", value_parser = socket_address)]
     listen: SocketAddr,
     /// The file with the coordinator's key [default: anabranch/coordinator-key in $XDG_CONFIG_HOME or ~/.config]
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
     /// Where the page, its JSON and metrics for Prometheus are served [default: the first free port from 127.0.0.1:8080
     /// on]. Who can reach it sees all hosts and budgets, and can change nothing
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     page: Option<SocketAddr>,
     /// A name by which the page is reached, besides addresses and localhost
     #[arg(long, value_name = "NAME")]

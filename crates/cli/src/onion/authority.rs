@@ -14,6 +14,7 @@ use super::metrics::{AuthorityFigures, Metrics};
 use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::network::socket_address;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -35,10 +36,10 @@ pub struct Args {
     #[command(flatten)]
     state: StateArg,
     /// Listen here, if that is not the address that the network's file has
-    #[arg(long, value_name = "ADDR", requires = "network")]
+    #[arg(long, value_name = "ADDR", requires = "network", value_parser = socket_address)]
     listen: Option<SocketAddr>,
     /// Serve figures for Prometheus at ADDR; they hold no address
-    #[arg(long, value_name = "ADDR", requires = "network")]
+    #[arg(long, value_name = "ADDR", requires = "network", value_parser = socket_address)]
     metrics: Option<SocketAddr>,
 }
 

@@ -2,43 +2,39 @@
 //! fetched through all of them, and what each relay came to know is counted.
 
 mod browse;
+mod pages;
+mod part;
 mod report;
 mod seen;
 mod site;
+mod tor;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_report::output::create_dir;
-use fast_socks5::client::{Config, Socks5Stream};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::browser;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network::say;
+use crate::network::{say, socket_address};
 use browse::Browsed;
+use pages::{LONGEST, Pages, Site, fetch};
+use part::{Part, free, processor_s, processor_s_of_ended};
 use seen::{Names, Seen};
+use tor::{Tor, Way};
 
 /// Authorities, of which all but one must sign.
 const AUTHORITIES: u8 = 3;
 
 /// The small page, in bytes: what tor's own measurements fetch (50 KiB).
 const SMALL: usize = 50 << 10;
-
-/// What the parts have to be there.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A round of the authorities' vote: while one of them is held up for longer, they do not agree, and vote again.
 const ROUND_S: f64 = 1.5;
@@ -47,15 +43,12 @@ const ROUND_S: f64 = 1.5;
 /// as relays are known to authorities that vote; if that was too early for some of them, the next one has all.
 const LEAST_LEAD_S: u64 = 12;
 
-/// The same on the busiest; with the ten seconds that an epoch may be later, the list is still there within [`PATIENCE`].
+/// The same on the busiest; with the ten seconds that an epoch may be later, the list is still there within [`part::PATIENCE`].
 const MOST_LEAD_S: u64 = 40;
 
 /// How much later for the time that the authorities' keys take: eight relays and a proxy are three times as many
 /// processes, each of which does more.
 const LEAD_OF_KEYS: f64 = 10.0;
-
-/// Everything is over by then.
-const LONGEST: Duration = Duration::from_secs(180);
 
 /// Between two pages that are fetched to be looked at, of which every this many is the large file.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -79,8 +72,12 @@ pub struct Args {
     out: Option<PathBuf>,
     /// Go on fetching pages until Ctrl-C, and serve the user's page at ADDR [default without ADDR: the first free port from
     /// 127.0.0.1:8080 on]
-    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, value_parser = socket_address)]
     page: Option<Option<SocketAddr>>,
+    /// Measure a private Tor network beside it, of as many authorities, relays and exits, on loopback alone: the same pages
+    /// over one circuit and over two legs (Conflux). It needs the programs tor and tor-gencert
+    #[arg(long)]
+    beside_tor: bool,
     /// Open no page in a browser
     #[arg(long)]
     no_browser: bool,
@@ -97,15 +94,8 @@ struct Measured {
     exits: u8,
     /// From the start of all until the proxy had a list of the relays.
     first_list_s: f64,
-    /// The first page: with the session's handshake.
-    first_page_s: f64,
-    /// A page of 50 KiB, the median of five.
-    small_page_s: f64,
-    large_bytes: usize,
-    large_s: f64,
-    mb_per_s: f64,
-    /// Processor time of all parts while the large file came; null where the system does not tell.
-    large_processor_s: Option<f64>,
+    #[serde(flatten)]
+    pages: Pages,
     /// Processor time of all parts and of curl, from beginning to end; without the browser's.
     processor_s: f64,
     /// Whether curl got the same page; null where there is none.
@@ -118,115 +108,27 @@ struct Measured {
     knew: Vec<serde_json::Value>,
     /// What the proxy has done.
     proxy: serde_json::Value,
-}
-
-/// A process, and the lines that it prints.
-struct Part {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Part {
-    fn start(arguments: &[&str]) -> Result<Part, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        // Not bounded: our own programs print a few lines each, and one that waited for a reader would stand still.
-        let (sender, lines) = channel();
-        let streams: [Option<Box<dyn Read + Send>>; 2] =
-            [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|err| Box::new(err) as _)];
-        for stream in streams.into_iter().flatten() {
-            let sender = sender.clone();
-            thread::spawn(move || {
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    if sender.send(line).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        Ok(Part { child, lines })
-    }
-
-    /// Waits for a line that contains `text`.
-    fn await_line(&self, text: &str, interrupt: &Interrupt) -> Result<String, Failure> {
-        let (begun, mut seen) = (Instant::now(), Vec::new());
-        while begun.elapsed() < PATIENCE {
-            if interrupt.is_raised() {
-                return Err(Failure::interrupted("nothing is left"));
-            }
-            match self.lines.recv_timeout(Duration::from_millis(100)) {
-                Ok(line) if line.contains(text) => return Ok(line),
-                Ok(line) => seen.push(line),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        Err(Failure::new(format!("a part of the demo did not come to say \"{text}\"; it said: {}", seen.join(" | "))))
-    }
-
-    /// Asks it to end, and gives the object that it prints then.
-    fn end(mut self) -> serde_json::Value {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
-        let begun = Instant::now();
-        let mut last = serde_json::Value::Null;
-        while begun.elapsed() < Duration::from_secs(10) {
-            match self.lines.recv_timeout(Duration::from_millis(100)) {
-                Ok(line) => {
-                    if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_str(&line) {
-                        last = value;
-                    }
-                }
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        let _ = self.child.wait_timeout_or_kill();
-        last
-    }
-}
-
-trait WaitOrKill {
-    fn wait_timeout_or_kill(&mut self) -> std::io::Result<()>;
-}
-
-impl WaitOrKill for Child {
-    fn wait_timeout_or_kill(&mut self) -> std::io::Result<()> {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(2) {
-            if self.try_wait()?.is_some() {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        self.kill()?;
-        self.wait().map(|_| ())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // One that has ended already is no matter.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    /// A private Tor network on this machine; null without `--beside-tor`, and where it did not come to be.
+    tor: Option<Tor>,
 }
 
 /// Runs it all.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let programs = args.beside_tor.then(tor::Programs::find).transpose()?;
     if let Some(out) = &args.out {
         create_dir(out)?;
     }
     let interrupt = Interrupt::listen()?;
     let folder = tempfile::tempdir()?;
-    let begun = Instant::now();
-    say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
     let large: Arc<[u8]> = pattern(args.megabytes as usize * 1_000_000).into();
     let small: Arc<[u8]> = pattern(SMALL).into();
-    let site = site::serve(Arc::clone(&small), Arc::clone(&large))?;
+    let address = site::serve(Arc::clone(&small), Arc::clone(&large))?;
+    let site = Site { address, small, large };
+    // One network after the other: what the one does while nobody asks it would be held against the other.
+    let tor = programs.map(|programs| beside(&programs, args, &site, &interrupt)).transpose()?.flatten();
+    let before_ours = processor_s_of_ended()?;
+    let begun = Instant::now();
+    say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
     let (mut relays, mut exits, mut names) = (Vec::new(), 0, Names::default());
@@ -238,7 +140,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let notes_at = folder.path().join(format!("relay-{number}.jsonl"));
         let observe = notes_at.display().to_string();
         let network = network.display().to_string();
-        let allow = site.to_string();
+        let allow = site.address.to_string();
         let mut arguments =
             vec!["onion", "relay", "--json", "--network", &network, "--state", &state, "--listen", &listen];
         arguments.extend(["--limit", "1 Gbit/s"]);
@@ -246,7 +148,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             arguments.extend(["--observe", &observe]);
         }
         notes.push((notes_at, begun.elapsed().as_secs_f64()));
-        if number % 6 == 5 {
+        if is_exit(number) {
             arguments.extend(["--allow", &allow]);
             exits += 1;
         }
@@ -278,30 +180,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let first_list_s = begun.elapsed().as_secs_f64();
     say(args.json, &format!("a list of all relays is signed after {first_list_s:.1} s"));
-    let (first, first_page_s) = fetch_patiently(&socks, site, "/small", &interrupt)?;
-    if *first != *small {
-        return Err(Failure::new("the first page did not come as it was sent"));
-    }
-    let mut times = Vec::new();
-    for _ in 0..5 {
-        let (page, seconds) = fetch(&socks, site, "/small")?;
-        if *page != *small {
-            return Err(Failure::new("a page did not come as it was sent"));
-        }
-        times.push(seconds);
-    }
-    times.sort_by(f64::total_cmp);
     let all = || parts.iter().chain(&relays).chain([&proxy]);
-    let before = processor_s(all());
-    let (file, large_s) = fetch(&socks, site, "/large")?;
-    let large_processor_s = processor_s(all()).zip(before).map(|(after, before)| after - before);
-    if *file != *large {
-        return Err(Failure::new("the large file did not come as it was sent"));
-    }
-    let curl = curl(&socks, site, &small);
+    let pages = pages::measure(&socks, &site, || processor_s(all()), &interrupt)?;
+    let curl = curl(&socks, site.address, &site.small);
     let before = processor_s_of_ended()?;
     let browsed = match browser::find().filter(|_| !args.no_browser) {
-        Some(path) => match browse::browse(&path, &socks, site, &small, &interrupt) {
+        Some(path) => match browse::browse(&path, &socks, site.address, &site.small, &interrupt) {
             Ok(browsed) => Some(browsed),
             Err(failure) if interrupt.is_raised() => return Err(failure),
             Err(failure) => {
@@ -314,7 +198,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let browser_s = processor_s_of_ended()? - before;
     if let Some(line) = shown {
         say(args.json, &format!("{line}; pages are fetched until Ctrl-C"));
-        go_on(&socks, site, &interrupt);
+        go_on(&socks, site.address, &interrupt);
     }
     let proxy = proxy.end();
     let knew = relays.into_iter().map(Part::end).collect();
@@ -324,18 +208,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         relays: args.relays,
         exits,
         first_list_s,
-        first_page_s,
-        small_page_s: times[times.len() / 2],
-        large_bytes: large.len(),
-        large_s,
-        mb_per_s: large.len() as f64 / 1e6 / large_s,
-        large_processor_s,
-        processor_s: processor_s_of_ended()? - browser_s,
+        pages,
+        processor_s: processor_s_of_ended()? - browser_s - before_ours,
         curl,
         chromium: browsed.map(|browsed| browsed.is_whole),
         chromium_page_s: browsed.map(|browsed| browsed.seconds).filter(|seconds| seconds.is_finite()),
         knew,
         proxy,
+        tor,
     };
     if args.json {
         println!("{}", serde_json::to_string(&measured)?);
@@ -352,27 +232,51 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a relay is an exit: every sixth.
+fn is_exit(number: u8) -> bool {
+    number % 6 == 5
+}
+
+/// What a Tor network of as many relays does; where it does not come to be, why is said, and ours is measured alone.
+fn beside(programs: &tor::Programs, args: &Args, site: &Site, interrupt: &Interrupt) -> Result<Option<Tor>, Failure> {
+    say(
+        args.json,
+        &format!("first, a private Tor network begins: {} authorities and {} relays", AUTHORITIES, args.relays),
+    );
+    match tor::measure(programs, args.relays, is_exit, site, interrupt) {
+        Ok(tor) => Ok(Some(tor)),
+        // What ended its parts ends us, and what they said of it is no reason.
+        Err(_) if interrupt.is_raised() => Err(Failure::interrupted("nothing is left")),
+        Err(failure) => {
+            eprintln!("Tor beside it was not measured: {}", failure.words());
+            Ok(None)
+        }
+    }
+}
+
 /// Fetches pages for somebody who looks, until that is enough. One that does not come is no matter: the page says so.
 fn go_on(socks: &str, site: SocketAddr, interrupt: &Interrupt) {
     let mut turn = 0u32;
     while !interrupt.is_raised() {
         turn = turn.wrapping_add(1);
-        let _ = fetch(socks, site, if turn.is_multiple_of(EACH_LARGE) { "/large" } else { "/small" });
+        let page = if turn.is_multiple_of(EACH_LARGE) { "/large" } else { "/small" };
+        let _ = fetch(socks, site, page, interrupt);
         thread::sleep(PAUSE);
     }
 }
 
 fn show(measured: &Measured) {
-    println!(
-        "the first page came after {:.2} s, others of 50 KiB after {:.2} s",
-        measured.first_page_s, measured.small_page_s
-    );
-    println!("{} MB in {:.2} s: {:.1} MB/s", measured.large_bytes / 1_000_000, measured.large_s, measured.mb_per_s);
-    if let Some(seconds) = measured.large_processor_s {
+    let Pages { first_page_s, small_page_s, large_bytes, large_s, mb_per_s, large_processor_s } = measured.pages;
+    println!("the first page came after {first_page_s:.2} s, others of 50 KiB after {small_page_s:.2} s");
+    println!("{} MB in {large_s:.2} s: {mb_per_s:.1} MB/s", large_bytes / 1_000_000);
+    if let Some(seconds) = large_processor_s {
         println!(
             "all parts together took {seconds:.2} s of processor time for it, {:.2} s in all",
             measured.processor_s
         );
+    }
+    if let Some(tor) = &measured.tor {
+        show_tor(tor);
     }
     match measured.curl {
         Some(true) => println!("curl got the same page"),
@@ -396,31 +300,26 @@ fn show(measured: &Measured) {
     }
 }
 
-/// Processor time that `parts` have taken so far.
-#[cfg(target_os = "linux")]
-fn processor_s<'a>(parts: impl Iterator<Item = &'a Part>) -> Option<f64> {
-    use nix::time::{clock_getcpuclockid, clock_gettime};
-
-    let of = |part: &Part| {
-        let clock = clock_getcpuclockid(Pid::from_raw(part.child.id() as i32)).ok()?;
-        let time = clock_gettime(clock).ok()?;
-        Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
-    };
-    parts.map(of).sum()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn processor_s<'a>(_: impl Iterator<Item = &'a Part>) -> Option<f64> {
-    None
-}
-
-/// Processor time of processes that have ended, and of theirs.
-fn processor_s_of_ended() -> Result<f64, Failure> {
-    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
-    Ok([ended.user_time(), ended.system_time()]
-        .iter()
-        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
-        .sum())
+fn show_tor(tor: &Tor) {
+    println!(
+        "Tor {} beside it, {} authorities and {} relays of which {} are exits, ready after {:.1} s:",
+        tor.version, tor.authorities, tor.relays, tor.exits, tor.ready_s
+    );
+    for (name, way) in tor.ways() {
+        let Way { pages, .. } = way;
+        println!(
+            "  {name}: {} MB in {:.2} s: {:.1} MB/s; the first page after {:.2} s, others after {:.2} s",
+            pages.large_bytes / 1_000_000,
+            pages.large_s,
+            pages.mb_per_s,
+            pages.first_page_s,
+            pages.small_page_s
+        );
+        if let Some(seconds) = pages.large_processor_s {
+            println!("    {seconds:.2} s of processor time for the file; {}", way.carried());
+        }
+    }
+    println!("  {}", tor.took());
 }
 
 fn state(folder: &Path, name: &str) -> String {
@@ -430,12 +329,6 @@ fn state(folder: &Path, name: &str) -> String {
 /// Bytes that are not alike.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-/// An address in a loopback network of its own that nobody uses now.
-fn free(bind: impl Fn(SocketAddr) -> std::io::Result<SocketAddr>, network: u8) -> Result<SocketAddr, Failure> {
-    let host = SocketAddr::from(([127, 1, network, 1], 0));
-    bind(host).map_err(|why| Failure::new(format!("cannot listen at {host}, a loopback address: {why}")))
 }
 
 /// Starts the authorities of a network that its file at `network` describes.
@@ -474,47 +367,6 @@ fn epoch(lead: u64) -> u64 {
         (now + lead..now + lead + 11).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
     let found = begins.into_iter().find(|(at, length)| at % length == 0);
     found.map_or(LONGEST.as_secs(), |(_, length)| length)
-}
-
-/// Fetches as soon as that is possible.
-fn fetch_patiently(
-    socks: &str,
-    site: SocketAddr,
-    page: &str,
-    interrupt: &Interrupt,
-) -> Result<(Vec<u8>, f64), Failure> {
-    let begun = Instant::now();
-    loop {
-        match fetch(socks, site, page) {
-            Err(_) if begun.elapsed() < PATIENCE && !interrupt.is_raised() => thread::sleep(Duration::from_millis(200)),
-            outcome => return outcome,
-        }
-    }
-}
-
-/// A page through the proxy, and how many seconds it took.
-fn fetch(socks: &str, site: SocketAddr, page: &str) -> Result<(Vec<u8>, f64), Failure> {
-    let begun = Instant::now();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let response = runtime.block_on(async {
-        let talk = async {
-            let host = site.ip().to_string();
-            let mut stream = Socks5Stream::connect(socks.to_owned(), host, site.port(), Config::default())
-                .await
-                .map_err(|why| Failure::new(format!("the proxy does not connect: {why}")))?;
-            stream
-                .write_all(format!("GET {page} HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n").as_bytes())
-                .await?;
-            let mut response = Vec::new();
-            stream.read_to_end(&mut response).await?;
-            Ok::<_, Failure>(response)
-        };
-        tokio::time::timeout(LONGEST, talk).await.map_err(|_| Failure::new(format!("{page} takes too long")))?
-    })?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let head = response.windows(4).position(|window| window == b"\r\n\r\n");
-    let body = head.map(|at| response[at + 4..].to_vec());
-    body.map(|body| (body, seconds)).ok_or_else(|| Failure::new(format!("{page} did not come")))
 }
 
 /// Whether curl gets the page; none where it is not installed.

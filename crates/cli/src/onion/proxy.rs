@@ -21,7 +21,7 @@ use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network::say;
+use crate::network::{say, socket_address};
 use crate::stream::local;
 
 /// What was seen of the directory.
@@ -59,7 +59,7 @@ pub struct Args {
     #[command(flatten)]
     state: StateArg,
     /// Where programs connect
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1080")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1080", value_parser = socket_address)]
     socks: SocketAddr,
     /// Guards: relays by which all packets enter, for months; 0 is any relay for each packet, which hides least
     #[arg(long, value_name = "G", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=MOST_GUARDS as i64))]
@@ -85,10 +85,10 @@ pub struct Args {
     delay: Option<u64>,
     /// Serve a page for you at ADDR: what the overlay hides of you and what not, traffic, guards, relays [default without
     /// ADDR: the first free port from 127.0.0.1:8080 on]. Who can reach it sees your guards and how much you send
-    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, value_parser = socket_address)]
     page: Option<Option<SocketAddr>>,
     /// Serve figures for Prometheus at ADDR; they hold no address and no target
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     metrics: Option<SocketAddr>,
     /// Say at the end what was done as one JSON object on standard output, and all else on standard error
     #[arg(long)]

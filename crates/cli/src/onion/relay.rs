@@ -26,7 +26,7 @@ use super::network::{NetworkArg, StateArg};
 use super::observe::{self, Observer};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network;
+use crate::network::{self, socket_address};
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";
@@ -55,10 +55,10 @@ pub struct Args {
     #[command(flatten)]
     state: StateArg,
     /// Address to listen on, IP:PORT; others reach it there, unless --address says otherwise
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     listen: SocketAddr,
     /// Where others reach it, if that is not where it listens
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     address: Option<SocketAddr>,
     /// The most that it takes, such as "4 MB/s" or "32 Mbit/s"
     #[arg(long, value_name = "RATE", value_parser = network::limit, default_value = "100 Mbit/s")]
@@ -72,7 +72,7 @@ pub struct Args {
     #[arg(long, value_name = "RULE")]
     allow: Vec<Rule>,
     /// Serve figures for Prometheus at ADDR; they hold no address and no target
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     metrics: Option<SocketAddr>,
     /// FOR DEMONSTRATIONS ALONE: write down into FILE, once a second, from whom to whom how many packets went through
     /// this relay. Refused unless the relay and all authorities are on this machine's loopback

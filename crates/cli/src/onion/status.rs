@@ -14,6 +14,7 @@ use anabranch_net::metrics_server::PATH;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::network::socket_address;
 use crate::number::short;
 use crate::table;
 
@@ -34,6 +35,7 @@ proxy each share of them is shown with what it means: a guard of yours is theirs
 linked if its exit is theirs too.")]
 pub struct Args {
     /// Where it serves its figures: the ADDR of its --metrics, or of a proxy's --page
+    #[arg(value_parser = socket_address)]
     address: SocketAddr,
     /// Print one JSON object and nothing else
     #[arg(long)]

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
+use crate::network::socket_address;
 use crate::receive::arrivals::{Only, say};
 
 /// Events that wait to be said; a transfer waits for its place.
@@ -34,7 +35,7 @@ folder for a week, and the same command of its sender goes on with it. Who inter
 goes on well, on either side, leaves nothing.")]
 pub struct Args {
     /// Address to listen on, IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433", value_parser = socket_address)]
     listen: SocketAddr,
     /// Folder to keep files in; it is made if it is missing
     #[arg(long, value_name = "DIR", default_value = ".")]

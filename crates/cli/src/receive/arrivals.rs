@@ -24,6 +24,8 @@ pub struct Only {
     /// Why it will not come.
     pub failed: Option<String>,
     closed: bool,
+    /// Since when, and why, an offer was refused of which nothing was kept.
+    refused: Option<(Time, String)>,
 }
 
 impl Only {
@@ -42,6 +44,9 @@ impl Only {
             self.session.get_or_insert(session);
         }
         if self.session != Some(event.session()) {
+            if let (Event::Failed { reason, .. }, None) = (event, self.session) {
+                self.refused.get_or_insert_with(|| (now, printable(reason)));
+            }
             return;
         }
         match event {
@@ -54,6 +59,22 @@ impl Only {
                 self.failed = Some("the sender has given up, or was not heard of any more".into());
             }
         }
+    }
+
+    /// Why nothing was taken, if all that was offered was refused: of a stranger that says nothing, but where
+    /// nobody else can come it is the end.
+    pub fn refusal(&self) -> Option<Failure> {
+        let (_, reason) = self.refused.as_ref().filter(|_| self.session.is_none())?;
+        Some(Failure::new(format!("the file did not arrive: {reason}")))
+    }
+
+    /// All that was offered was refused, and its sender had time to learn it.
+    pub fn is_refused(&self, now: Time) -> bool {
+        let (since, _) = match &self.refused {
+            Some(refused) if self.session.is_none() => refused,
+            _ => return false,
+        };
+        now.since(*since) >= LINGER
     }
 
     /// It has come and the sender knows it, or time enough was given to learn it.
@@ -132,6 +153,16 @@ mod tests {
             let only = after(&harmless);
             assert!(!only.is_over(Time::MAX), "{harmless:?}");
         }
+    }
+
+    #[test]
+    fn what_is_refused_before_anything_is_kept_is_a_refusal_only_while_nothing_else_comes() {
+        let refused = after(&[failed(FRIEND)]);
+        assert!(!refused.is_refused(Time::ZERO), "its sender must learn it");
+        assert!(refused.is_refused(Time::ZERO + LINGER) && refused.refusal().is_some());
+        let taken = after(&[failed(STRANGER), offered(FRIEND), begun(FRIEND)]);
+        assert!(!taken.is_refused(Time::MAX) && taken.refusal().is_none());
+        assert!(after(&[offered(FRIEND)]).refusal().is_none());
     }
 
     #[test]

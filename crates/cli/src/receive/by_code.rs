@@ -57,6 +57,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     {
         return Err(Failure::new(format!("--listen {listen}: the relays of {} are of the other family", named.by)));
     }
+    check_folder(&args.out)?;
     // It can be done without; whoever has no folder for it receives all the same.
     let without =
         |why: Failure| eprintln!("anabranch: a receiver that is killed will not go on by this code: {}", why.words());
@@ -88,6 +89,18 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
              port they do not; see --address, and docs/codes.md"
         ))),
     }
+}
+
+/// Whether files could be kept in `folder`, which is not made: a code is good for one try, and would be spent.
+fn check_folder(folder: &Path) -> Result<(), Failure> {
+    let mut above = folder.ancestors().map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let there = above.find(|path| path.exists()).unwrap_or(Path::new("."));
+    let cannot =
+        |why: &dyn std::fmt::Display| Failure::new(format!("cannot keep files in {}: {why}", folder.display()));
+    if !there.is_dir() {
+        return Err(cannot(&format_args!("{} is a file; expected a folder", there.display())));
+    }
+    tempfile::tempfile_in(there).map(drop).map_err(|error| cannot(&error))
 }
 
 /// Takes what was agreed on; false if nobody has come within `patience`.
@@ -122,8 +135,11 @@ fn receive(
     let mut runtime = Runtime::new(store.clone())?;
     let number = runtime.add_gathering(socket, peer)?;
     let (quiet, keeps_after) = (offer.packing == Packing::Tar, GONE);
-    let manner = Manner { once: true, folder: &args.out, quiet, keeps_after, json: args.json };
+    let manner = Manner { once: true, alone: true, folder: &args.out, quiet, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
+    if let Some(failure) = taken.refusal() {
+        return Err(failure);
+    }
     if nobody_came {
         return Ok(false);
     }

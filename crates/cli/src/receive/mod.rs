@@ -22,7 +22,7 @@ use self::taking::{Manner, take};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
-use crate::network;
+use crate::network::{self, socket_address};
 use crate::relays::RelaysArg;
 
 /// Arguments of `receive`.
@@ -46,7 +46,7 @@ pub struct Args {
     #[command(flatten)]
     relays: RelaysArg,
     /// Address to listen on, IP:PORT; its own IP address if the machine has several
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     listen: Option<SocketAddr>,
     /// With a code, the address at which the relays reach this machine, where it is not that from which
     /// they see it: a forwarded port, say
@@ -108,7 +108,7 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     let mut runtime = Runtime::new(store)?;
     let number = runtime.add_gathering(socket, Peer::new(RelayNode::end(), Some(receiver), None))?;
     let (once, keeps_after) = (args.once, Duration::ZERO);
-    let manner = Manner { once, folder: &args.out, quiet: false, keeps_after, json: args.json };
+    let manner = Manner { once, alone: false, folder: &args.out, quiet: false, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, |_, _| true)?;
     let peer = runtime.machine(number);
     let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();

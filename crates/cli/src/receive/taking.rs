@@ -22,6 +22,8 @@ const LEAVE: Duration = Duration::from_millis(3_000);
 pub struct Manner<'a> {
     /// It ends with the first file.
     pub once: bool,
+    /// Nobody but the one sender can come: what is refused to it is the end.
+    pub alone: bool,
     /// Where files appear, for what is said.
     pub folder: &'a Path,
     /// Nothing is said of single files.
@@ -49,6 +51,11 @@ impl Taken {
         self.only.failure()
     }
 
+    /// Why nothing of what was offered was taken, if all of it was refused.
+    pub fn refusal(&self) -> Option<Failure> {
+        self.only.refusal()
+    }
+
     /// Seconds from the first offer to the last file.
     pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(first, last)| last.since(first).as_secs_f64())
@@ -73,6 +80,9 @@ pub fn take(
         if manner.once && taken.only.is_over(runtime.now()) {
             break;
         }
+        if manner.alone && taken.only.is_refused(runtime.now()) {
+            break;
+        }
         let until = runtime.now() + network::TICK;
         runtime.run_until(until)?;
         let now = runtime.now();
@@ -93,8 +103,8 @@ pub fn take(
                 }
                 _ => {}
             }
-            // With `--once`, why it did not arrive is said at the end.
-            if !(manner.once && taken.only.failed.is_some()) {
+            // Where only one comes, why it did not arrive is said at the end.
+            if !(manner.once && taken.only.failed.is_some() || manner.alone && taken.only.refusal().is_some()) {
                 display.suspend(|| say(&event, manner.folder, manner.quiet, manner.json));
             }
         }

@@ -9,6 +9,7 @@ use anabranch_net::archive::{Archive, ArchiveSource};
 use anabranch_net::disk::DiskSource;
 use anabranch_net::pool::Work;
 use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 use anabranch_rendezvous::agreement::Packing;
 use tempfile::NamedTempFile;
@@ -127,7 +128,8 @@ impl Parcel {
     }
 
     fn of_several(paths: &[PathBuf]) -> Result<Parcel, Failure> {
-        let archive = Archive::plan(paths).map_err(|error| Failure::new(format!("cannot send {error}")))?;
+        let archive = Archive::plan(paths)
+            .map_err(|error| Failure::new(format!("cannot send {}", printable(&error.to_string()))))?;
         if archive.left_out() > 0 {
             eprintln!("anabranch: links, devices and the like are not sent: {} are left out", archive.left_out());
         }

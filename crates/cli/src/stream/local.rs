@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::metrics;
 use crate::failure::Failure;
+use crate::network::socket_address;
 
 /// Requests for an overview that wait at most: the gateway sends one at a time.
 const MOST_REQUESTS: usize = 4;
@@ -22,13 +23,13 @@ const MOST_REQUESTS: usize = 4;
 #[derive(Debug, clap::Args)]
 pub struct HttpArgs {
     /// Where players and the page are served [default: the first free port from 127.0.0.1:8080 on]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     http: Option<SocketAddr>,
     /// A name by which the page is reached, besides addresses and localhost
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
     http_name: Vec<String>,
     /// A site whose pages may read the stream, as https://example.org
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     http_origin: Vec<String>,
 }
 
@@ -114,6 +115,21 @@ pub fn buffer(text: &str) -> Result<Duration, String> {
         Ok(seconds) if (0.5..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("expected a number of seconds from 0.5 to 60".to_owned()),
     }
+}
+
+/// A name that a browser may ask by, without its port.
+fn host_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+    is_name.then(|| text.to_owned()).ok_or_else(|| "expected a name such as tv.example.org".to_owned())
+}
+
+/// A site as browsers write one (RFC 6454, 6.2): any other spelling would match none.
+fn origin(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let is_host = |byte: u8| !byte.is_ascii_uppercase() && byte.is_ascii_graphic() && !b"/?#@\\".contains(&byte);
+    let is_origin = !host.is_empty() && host.bytes().all(is_host);
+    let expected = || "expected a site such as https://example.org, in small letters and without a path".to_owned();
+    is_origin.then(|| text.to_owned()).ok_or_else(expected)
 }
 
 /// How long a peer has run.

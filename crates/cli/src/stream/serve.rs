@@ -23,6 +23,7 @@ use super::local::{self, Http, HttpArgs, Trouble};
 use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::network::socket_address;
 use crate::printer::{self, Printer};
 
 /// How often it is looked whether the user has had enough.
@@ -57,10 +58,10 @@ pub struct Args {
     #[arg(long, value_name = "TOKEN")]
     ingest_token: Option<String>,
     /// Where viewers reach the server
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7443")]
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7443", value_parser = socket_address)]
     listen: SocketAddr,
     /// An address for the link, if it is another than this machine sees, as behind a router
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     announce: Vec<SocketAddr>,
     /// What this machine can send: viewers beyond it are fed by viewers
     #[arg(long, value_name = "RATE", default_value = "10 Mbit/s", value_parser = local::upload)]

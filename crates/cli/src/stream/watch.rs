@@ -20,6 +20,7 @@ use super::overview::{self, About};
 use super::status::{self, EACH, StatusLine};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::network::socket_address;
 use crate::printer::{self, Printer};
 
 /// How often it is looked whether the user has had enough.
@@ -53,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     private: bool,
     /// Where others reach this viewer [default: any free port]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     listen: Option<SocketAddr>,
     /// What players hold, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = local::buffer)]

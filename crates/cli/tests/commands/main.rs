@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bench_overlay;
 mod licences;
 mod onion_attack;
 mod onion_options;

@@ -30,6 +30,27 @@ fn a_scenario_is_refused_at_its_line_before_anything_is_made() {
             "peers = 6\nparameters.epsilon = 7",
             "s.toml:6:12: overlay.parameters.epsilon = 7: epsilon = 7 is not between",
         ),
+        (
+            peers,
+            "peers = 6\nparameters.discount = 0\nparameters.epsilon = \"x\"",
+            "s.toml:7:12: overlay.parameters.epsilon = \"x\": epsilon is text in quotes; expected a number",
+        ),
+        (
+            peers,
+            "peers = 6\nparameters.max_state = 9999999999",
+            "s.toml:6:12: overlay.parameters.max_state = 9999999999: max_state is 9999999999; expected a whole number \
+             from 0 to 4294967295",
+        ),
+        (
+            peers,
+            "peers = 6\nparameters.max_state = 1.5",
+            "max_state is a number with a fraction; expected a whole number",
+        ),
+        (
+            peers,
+            "peers = 6\nparameters.exploration = \"x\"",
+            "s.toml:6:12: overlay.parameters.exploration = \"x\": exploration is \"x\"; expected `epsilon-greedy` or",
+        ),
         ("watch = 1", "watch = 6", "s.toml:3:1: run.watch = 6: expected a whole number from 0 to 5"),
         ("[overlay]", "[overlay", "s.toml:4:9: this is not TOML"),
     ] {
@@ -85,14 +106,76 @@ fn an_option_is_refused_under_its_name() {
         (&["--grid", "overlay.relays"], "expected KEY=VALUE,VALUE,..."),
         (&["--grid", "overlay.relays=1", "--grid", "overlay.relays=2"], "has a list already"),
         (&["--seeds", "9..1"], "expected how many seeds"),
-        (&["--threads", "0"], "invalid value '0'"),
+        (&["--threads", "0"], "invalid value '0' for '--threads <THREADS>': expected a whole number from 1 to 1024"),
+        (&["--threads", "2000"], "expected a whole number from 1 to 1024"),
     ] {
         place.say(&[&["sweep", "s.toml", "--json", "--out", "out"][..], more].concat()).refuses(expected);
         assert!(!place.path("out").exists(), "{more:?} left a folder");
     }
     place.say(&["sweep", "s.toml"]).refuses("--out <DIR>");
+    place.say(&["run", "s.toml", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
+    place.say(&["soak", "--cases", "1", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
     // No case would break no rule.
     place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
+}
+
+#[test]
+fn an_option_that_would_do_nothing_is_refused() {
+    let place = Place::new(SMALL);
+    for (arguments, expected) in [
+        (&["agent", "--identity", "key", "--enforce"][..], "<LINK>"),
+        (&["agent", "--identity", "key", "--monitor"], "<LINK>"),
+        (&["agent", "--identity", "key", "--limit", "1 Mbit/s"], "<LINK>"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "x"], "expected a site such as https://example.org"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "https://a.example/"], "expected a site"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "https://A.example"], "expected a site"),
+        (&["stream", "serve", "absent.ts", "--http-origin", "https://a.example:443"], "cannot read absent.ts"),
+        (&["stream", "serve", "absent.ts", "--http-name", "a/b"], "expected a name such as tv.example.org"),
+        (&["stream", "serve", "absent.ts", "--http-name", "tv.example:80"], "expected a name"),
+        (&["stream", "serve", "absent.ts", "--http-name", "TV.example"], "cannot read absent.ts"),
+        (&["stream", "demo", "--liars", "dropper=100"], "expected fewer liars, as with --liars none"),
+    ] {
+        place.say(arguments).refuses(expected);
+    }
+    assert_eq!(place.names("."), ["s.toml"]);
+}
+
+#[test]
+fn an_address_is_refused_with_how_one_is_written() {
+    const LINK: &str = "anabranch://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa@127.0.0.1:1";
+    let place = Place::new(SMALL);
+    for arguments in [
+        &["relay", "--listen", "localhost:4000"][..],
+        &["relay", "--metrics", "9464"],
+        &["receive", "--listen", ":4000"],
+        &["quic", "receive", "--listen", "x"],
+        &["stream", "serve", "pattern:", "--listen", "x"],
+        &["stream", "serve", "pattern:", "--http", "127.0.0.1:99999"],
+        &["stream", "watch", LINK, "--listen", "x"],
+        &["onion", "relay", "--network", "n", "--listen", "x"],
+        &["onion", "status", "x"],
+        &["onion", "proxy", "--network", "n", "--socks", "x"],
+        &["coordinate", "f", "--page", "x"],
+    ] {
+        place.say(arguments).refuses("expected IP:PORT, such as 127.0.0.1:4000 or [::]:4000");
+    }
+}
+
+/// What is asked for is held against the disk and the tables before a minute is spent.
+#[test]
+fn validate_refuses_a_table_that_holds_nothing_and_a_folder_that_is_none() {
+    let place = Place::new(SMALL);
+    std::fs::write(place.path("empty.csv"), "").unwrap();
+    let header = "program,flows,controller,bottleneck_mbit_s,loss,goodput_sum_mbit_s,owd_flow1_ms,retransmits\n";
+    std::fs::write(place.path("header.csv"), header).unwrap();
+    for table in ["empty.csv", "header.csv"] {
+        place.say(&["validate", "--reference", table]).refuses(&format!("{table}: it has no row"));
+    }
+    let begun = std::time::Instant::now();
+    place.say(&["validate", "--out", "s.toml"]).refuses("cannot write s.toml: it is a file; expected a folder");
+    let bench = ["bench", "overlay", "--peers", "20", "--million-hops", "100", "--repeat", "100", "--out", "s.toml"];
+    place.say(&bench).refuses("cannot write s.toml: it is a file; expected a folder");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -108,9 +191,13 @@ fn what_cannot_be_read_or_written_is_named() {
     std::fs::write(place.path("file"), "mine").unwrap();
     // A folder is asked for before anything is simulated: this would take hours.
     let long = ["--set", "run.seconds=10000000", "--out"];
-    place.say(&[&["run", "s.toml"], &long[..], &["file"]].concat()).refuses("cannot write file: File exists");
+    place
+        .say(&[&["run", "s.toml"], &long[..], &["file"]].concat())
+        .refuses("cannot write file: it is a file; expected a folder");
     place.say(&[&["run", "s.toml"], &long[..], &["file/below"]].concat()).refuses("cannot write file/below");
-    place.say(&[&["sweep", "s.toml"], &long[..], &["file"]].concat()).refuses("cannot write file: File exists");
+    place
+        .say(&[&["sweep", "s.toml"], &long[..], &["file"]].concat())
+        .refuses("cannot write file: it is a file; expected a folder");
     assert_eq!(std::fs::read(place.path("file")).unwrap(), b"mine");
 }
 

@@ -279,6 +279,53 @@ fn a_transfer_that_is_interrupted_or_refused_leaves_the_folder_as_it_was() {
 }
 
 #[test]
+fn a_file_that_becomes_shorter_is_said_to_have_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("log"), vec![7; 20_000_000]).unwrap();
+    let (_relay, at) = relay();
+    let slow = ["--upload", "1 MB/s"];
+    let send = ["send", "log", "--code", "7-crowfoot-orlando", "--relays", &at];
+    let sender = start(&[&send[..], &slow].concat(), path);
+    let mut receiver = start(&["receive", "7-crowfoot-orlando", "--relays", &at, "--out", "in"], path);
+    receiver.after("waiting for the sender");
+    receiver.after("offered: ");
+    receiver.after("receiving log");
+    fs::write(path.join("log"), "rotated").unwrap();
+    let (code, _, err) = sender.end();
+    assert!(code == Some(2) && err.contains("the file has become shorter while it was sent"), "{err}");
+    let (code, _, err) = receiver.end();
+    assert!(code == Some(2) && err.contains("the sender has given up"), "{err}");
+    assert!(names(&path.join("in")).is_empty());
+}
+
+#[test]
+fn a_receiver_whose_disk_is_full_says_that_and_nothing_of_the_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("long"), vec![7; 200_000]).unwrap();
+    fs::create_dir(path.join("in")).unwrap();
+    let (_relay, at) = relay();
+    let script = "mount -t tmpfs -o size=100k none in && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", BINARY]);
+    command.args(["receive", "7-crowfoot-orlando", "--relays", &at, "--out", "in"]);
+    command.current_dir(path).env("XDG_CONFIG_HOME", SETTINGS).stdin(Stdio::null());
+    let sender = start(&["send", "long", "--code", "7-crowfoot-orlando", "--relays", &at], path);
+    let begun = Instant::now();
+    let (code, _, err) = Running::of(&mut command).end();
+    if err.contains("unshare") || err.contains("mount:") {
+        println!("skipped: a small disk needs root, unshare and mount: {err}");
+        return;
+    }
+    assert!(code == Some(2) && err.contains("the file did not arrive: no space left for it"), "{err}");
+    assert!(!err.contains("NAT") && err.matches("no space left").count() == 1, "{err}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "nobody else comes with this code: {:?}", begun.elapsed());
+    let (code, _, err) = sender.end();
+    assert!(code == Some(2) && err.contains("the receiver refuses the file: no space left for it"), "{err}");
+}
+
+#[test]
 fn what_is_wrong_with_a_code_or_a_relay_is_said_before_anything_is_tried() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -294,6 +341,9 @@ fn what_is_wrong_with_a_code_or_a_relay_is_said_before_anything_is_tried() {
         (&["send", "a"], "ANABRANCH_RELAYS"),
         (&["send", "a", "--relays", &silent], "no rendezvous answers"),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent], "no rendezvous answers"),
+        (&["receive", "7-crowfoot-orlando", "--relays", &silent, "--out", "a"], "a is a file; expected a folder"),
+        (&["receive", "7-crowfoot-orlando", "--relays", &silent, "--out", "a/b/c"], "a is a file; expected a folder"),
+        (&["send", "a", "./a", "--relays", &silent], "cannot send two that are both called a"),
         (&["send", "a", "--relays", "no-such-host.invalid"], "no-such-host.invalid has no address"),
         (&["send", "missing", "--relays", "127.0.0.1"], "cannot read missing"),
         (&["send", "-", "a", "--relays", "127.0.0.1"], "standard input is sent alone"),

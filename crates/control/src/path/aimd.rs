@@ -23,7 +23,7 @@ use super::learner::{Evidence, RateLearner};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Seconds;
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, OctetRate, Octets, Rate};
 
 /// Parameters. [Raiber 2010] 7.1.5.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -44,8 +44,8 @@ impl Default for AimdConfig {
 
 /// How equation 4.7 is read.
 pub trait Increase: core::fmt::Debug + Clone + Send + 'static {
-    /// What one ACK adds to `rate`, in bytes a second; `packet` in bytes.
-    fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64;
+    /// What one ACK adds to `rate`; `increase` is α.
+    fn increment(increase: f64, packet: Octets, srtt: Seconds, rate: OctetRate) -> OctetRate;
 }
 
 /// One packet each round trip, each round trip.
@@ -57,22 +57,23 @@ pub struct Consistent;
 pub struct Literal;
 
 impl Increase for Consistent {
-    fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64 {
-        let step = packet / srtt.0;
-        increase * step * (step / rate).min(1.0)
+    fn increment(increase: f64, packet: Octets, srtt: Seconds, rate: OctetRate) -> OctetRate {
+        let step = packet / srtt;
+        step * increase * (step / rate).min(1.0)
     }
 }
 
 impl Increase for Literal {
-    fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64 {
-        increase * packet / (srtt.0 * rate)
+    fn increment(increase: f64, packet: Octets, srtt: Seconds, rate: OctetRate) -> OctetRate {
+        // Its units are not a rate's: that is the letter.
+        OctetRate(increase * packet.0 / (srtt.0 * rate.0))
     }
 }
 
 /// One peer's rate.
 #[derive(Clone, Debug)]
 pub struct Aimd<I> {
-    rate_bytes_per_sec: f64,
+    rate: OctetRate,
     slow_start: bool,
     reading: PhantomData<I>,
 }
@@ -86,19 +87,24 @@ pub struct SentAt {
     slow_start: bool,
 }
 
+/// The rate at which a packet passes each second.
+fn one_a_second(packet: Bytes) -> OctetRate {
+    Octets::from(packet) / Seconds(1.0)
+}
+
 impl<I> Aimd<I> {
-    fn on_timeout(&mut self, decrease: f64, floor: f64, sent: SentAt) {
+    fn on_timeout(&mut self, decrease: f64, floor: OctetRate, sent: SentAt) {
         if self.slow_start {
             // R = R / 2, of the rate at which the lost packet was sent.
             self.slow_start = false;
-            self.rate_bytes_per_sec = f64::from(sent.rate()) / 2.0;
+            self.rate = OctetRate(f64::from(sent.rate())) / 2.0;
         } else if !sent.slow_start() {
             // R = β R (4.11)
-            self.rate_bytes_per_sec *= decrease;
+            self.rate = self.rate * decrease;
         }
         // A packet that left in slow start and is missed after its end says nothing
         // new: only the first one counts.
-        self.rate_bytes_per_sec = self.rate_bytes_per_sec.max(floor);
+        self.rate = self.rate.max(floor);
     }
 }
 
@@ -112,28 +118,28 @@ impl<I: Increase> RateLearner for Aimd<I> {
     }
 
     fn new(_config: &AimdConfig, packet: Bytes) -> Aimd<I> {
-        Aimd { rate_bytes_per_sec: packet.get() as f64, slow_start: true, reading: PhantomData }
+        Aimd { rate: one_a_second(packet), slow_start: true, reading: PhantomData }
     }
 
     fn rate(&self, _config: &AimdConfig, _packet: Bytes) -> Rate {
-        Rate::from_bytes_per_sec_f64(self.rate_bytes_per_sec)
+        self.rate.whole()
     }
 
     fn on_sent(&mut self, _config: &AimdConfig) -> SentAt {
-        SentAt::new().with_rate(self.rate_bytes_per_sec as f32).with_slow_start(self.slow_start)
+        SentAt::new().with_rate(self.rate.0 as f32).with_slow_start(self.slow_start)
     }
 
     fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence<'_, SentAt>, _rng: &mut Rng) {
-        // One packet a second: below it, a peer would never be tried again.
-        let floor = packet.get() as f64;
+        // Below it, a peer would never be tried again.
+        let floor = one_a_second(packet);
         match evidence.report.outcome {
             Outcome::TimedOut => self.on_timeout(config.decrease, floor, evidence.note),
             // R = R + M (4.12)
-            Outcome::Acked if self.slow_start => self.rate_bytes_per_sec += floor,
+            Outcome::Acked if self.slow_start => self.rate = self.rate + floor,
             Outcome::Acked => {
                 if let Some(srtt) = evidence.srtt() {
-                    let rate = self.rate_bytes_per_sec;
-                    self.rate_bytes_per_sec += I::increment(config.increase, floor, srtt.seconds(), rate);
+                    let more = I::increment(config.increase, packet.into(), srtt.seconds(), self.rate);
+                    self.rate = self.rate + more;
                 }
             }
         }
@@ -144,7 +150,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
     }
 
     fn trace(&self, _config: &AimdConfig, _packet: Bytes, record: &mut dyn FnMut(&'static str, f64)) {
-        record("rate_bytes_per_s", self.rate_bytes_per_sec);
+        record("rate_bytes_per_s", self.rate.0);
         record("slow_start", f64::from(u8::from(self.slow_start)));
     }
 }
@@ -165,14 +171,14 @@ mod tests {
         let report = Report::of(outcome, &path, &rtts);
         let evidence = Evidence { report: &report, place: 0, note };
         learner.on_outcome(&AimdConfig::default(), PACKET, evidence, &mut Rng::stream(1, "aimd"));
-        learner.rate_bytes_per_sec
+        learner.rate.0
     }
 
     /// An ACK's note says nothing to it.
     const SLOWLY: SentAt = SentAt::new();
 
     fn steady<I: Increase>(rate: f64) -> Aimd<I> {
-        Aimd { rate_bytes_per_sec: rate, slow_start: false, reading: PhantomData }
+        Aimd { rate: OctetRate(rate), slow_start: false, reading: PhantomData }
     }
 
     #[test]
@@ -246,7 +252,7 @@ mod tests {
         let mut learner = steady::<Consistent>(30_000.0);
         let (mut falls, mut rates) = (0, Vec::new());
         for _ in 0..200 {
-            let before = learner.rate_bytes_per_sec / 1500.0;
+            let before = learner.rate.0 / 1500.0;
             let packets = before as u32;
             for packet in 0..packets {
                 let note = learner.on_sent(&AimdConfig::default());
@@ -256,7 +262,7 @@ mod tests {
             let (acked, lost) = (packets.min(LIMIT), packets.saturating_sub(LIMIT));
             let risen = (before * before + 2.0 * 6.0 * f64::from(acked)).sqrt();
             let expected = risen / 1.4f64.powi(lost as i32);
-            let rate = learner.rate_bytes_per_sec / 1500.0;
+            let rate = learner.rate.0 / 1500.0;
             assert!((rate / expected - 1.0).abs() < 0.02, "{rate} after {before} and {lost} lost, not {expected}");
             falls += u32::from(lost > 0);
             rates.push(rate);

@@ -28,7 +28,7 @@ use super::credits::Credits;
 use super::delays::Delays;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
@@ -123,6 +123,20 @@ struct Relay {
 const _: () = assert!(size_of::<Relay>() <= 48);
 
 impl Relay {
+    /// One that has said nothing yet.
+    fn new(start: Time) -> Relay {
+        Relay {
+            granted: 0.0,
+            doubted: false,
+            unstamped: 0,
+            delivered: Delivered::new(start),
+            silence: 0.0,
+            is_back: false,
+            aside_until: None,
+            asides: 0,
+        }
+    }
+
     /// What it grants, if it does.
     fn granted(&self) -> Option<PacketRate> {
         (!self.stamps_nothing() && self.granted > 0.0).then_some(PacketRate(f64::from(self.granted)))
@@ -181,29 +195,19 @@ pub struct ExplicitRate {
 /// # Errors
 ///
 /// When a parameter is unknown or out of its range.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: ExplicitRateConfig = crate::registry::parameters(parameters)?;
     let by_loss = TimeoutsConfig { increase: config.increase, decrease: config.decrease };
     by_loss.check()?;
     in_range("tolerated_loss", config.tolerated_loss, 0.01..=0.9)?;
-    let relay = Relay {
-        granted: 0.0,
-        doubted: false,
-        unstamped: 0,
-        delivered: Delivered::new(setup.start),
-        silence: 0.0,
-        is_back: false,
-        aside_until: None,
-        asides: 0,
-    };
-    Ok(Box::new(ExplicitRate {
-        config,
-        by_loss,
+    Ok(factory(move |setup| ExplicitRate {
+        config: config.clone(),
+        by_loss: by_loss.clone(),
         packet: setup.packet.into(),
         credits: Credits::new(setup.peers, LEAST, setup.start).without_drift(),
         losses: Losses::new(setup.peers),
         delays: Delays::new(setup.peers),
-        relays: vec![relay; setup.peers].into(),
+        relays: vec![Relay::new(setup.start); setup.peers].into(),
         loss_rates: Vec::new(),
         round_trip: Duration::ZERO,
         usual_loss: 0.0,
@@ -402,7 +406,7 @@ impl PathController for ExplicitRate {
 mod tests {
     use super::*;
     use crate::path::Stamp;
-    use crate::path::setup::Pacing;
+    use crate::path::setup::{Pacing, Setup};
     use crate::rtt::{PairRtts, RttConfig};
 
     const SETUP: Setup = Setup { peers: 6, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
@@ -418,7 +422,7 @@ mod tests {
 
     impl Overlay {
         fn new(parameters: &str) -> Overlay {
-            let controller = build(&SETUP, &parameters.parse().unwrap()).unwrap();
+            let controller = build(&parameters.parse().unwrap()).unwrap()(&SETUP).unwrap();
             let rtts = PairRtts::new(&RttConfig::default(), 6);
             Overlay { controller, rng: Rng::stream(1, "overlay"), rtts, now: Time::ZERO }
         }

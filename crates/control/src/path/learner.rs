@@ -46,7 +46,7 @@ impl<N> Evidence<'_, N> {
 /// Parameters are shared by the learners of all peers and handed to every call.
 pub trait RateLearner: Debug + Clone + Send + 'static {
     /// What may be set, with the paper's values as default.
-    type Config: Debug + Clone + Default + Send + DeserializeOwned;
+    type Config: Debug + Clone + Default + Send + Sync + DeserializeOwned + 'static;
     /// What is true of the learner when a packet leaves, and matters with its outcome. A sender
     /// keeps it for every relay of every packet, so it must fit four bytes; a number does, and several fields
     /// do as a `bitfield`.

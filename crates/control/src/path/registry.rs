@@ -14,7 +14,8 @@ use super::paced_credit::PacedCredit;
 use super::per_peer::PerPeer;
 use super::q_learning::QLearning;
 use super::random::Random;
-pub use super::setup::{Pacing, Setup};
+use super::setup::factory;
+pub use super::setup::{Factory, Pacing, Setup};
 use super::timeouts;
 use super::tomography;
 use crate::flow::registry as flow;
@@ -109,22 +110,31 @@ pub enum Build {
 }
 
 impl Build {
+    /// What makes the controllers of many senders from the same parameters, which are read once; none if only a
+    /// simulation can make one.
+    pub fn factory(&self, parameters: &toml::Table) -> Option<Result<Factory, ParameterError>> {
+        match *self {
+            Build::Anywhere(build) => Some(build(parameters)),
+            Build::Flow(controller) => {
+                let parameters = parameters.clone();
+                Some(Ok(Box::new(move |setup| flow_peers::build(controller, setup, &parameters))))
+            }
+            Build::Omniscient => None,
+        }
+    }
+
     /// The controller, if any sender can make it; none if only a simulation can.
     pub fn make(
         &self,
         setup: &Setup,
         parameters: &toml::Table,
     ) -> Option<Result<Box<dyn PathController>, ParameterError>> {
-        match self {
-            Build::Anywhere(build) => Some(build(setup, parameters)),
-            Build::Flow(controller) => Some(flow_peers::build(controller, setup, parameters)),
-            Build::Omniscient => None,
-        }
+        Some(self.factory(parameters)?.and_then(|make| make(setup)))
     }
 }
 
-/// Makes a controller from a sender's setup and the parameters that were set.
-pub type Builder = fn(&Setup, &toml::Table) -> Result<Box<dyn PathController>, ParameterError>;
+/// Reads the parameters that were set.
+pub type Builder = fn(&toml::Table) -> Result<Factory, ParameterError>;
 
 /// Before a flow controller's name: one of it for each peer.
 const FLOW_PREFIX: &str = "flow:";
@@ -160,28 +170,30 @@ pub fn find(name: &str) -> Result<&'static Entry, UnknownController> {
     })
 }
 
-fn per_peer<L: RateLearner>(
-    setup: &Setup,
-    parameters: &toml::Table,
-) -> Result<Box<dyn PathController>, ParameterError> {
+fn per_peer<L: RateLearner>(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: L::Config = crate::registry::parameters(parameters)?;
     L::check(&config)?;
-    let Setup { peers, packet, start, pacing } = *setup;
-    Ok(match pacing {
-        Pacing::Burst => Box::new(PerPeer::<L, BurstCredit>::new(config, peers, packet, start)),
-        Pacing::Paced => Box::new(PerPeer::<L, PacedCredit>::new(config, peers, packet, start)),
-    })
+    Ok(Box::new(move |setup| {
+        let (config, Setup { peers, packet, start, pacing }) = (config.clone(), *setup);
+        Ok(match pacing {
+            Pacing::Burst => Box::new(PerPeer::<L, BurstCredit>::new(config, peers, packet, start)),
+            Pacing::Paced => Box::new(PerPeer::<L, PacedCredit>::new(config, peers, packet, start)),
+        })
+    }))
 }
 
-fn random(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+fn random(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     crate::registry::no_parameters(parameters)?;
-    Ok(Box::new(Random::new(setup.peers)))
+    Ok(factory(|setup| Random::new(setup.peers)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Time;
+    use crate::path::{Hop, Outcome, Report, Slot};
+    use crate::rng::Rng;
+    use crate::rtt::{PairRtts, RttConfig};
+    use crate::time::{Duration, Time};
     use crate::units::Bytes;
 
     const SETUP: Setup = Setup { peers: 5, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
@@ -206,9 +218,37 @@ mod tests {
         assert!(build("q-learning", "epsilom = 0.02").unwrap_err().0.contains("epsilom"));
         assert!(build("q-learning", "epsilon = 2").unwrap_err().0.contains("between 0 and 1"));
         assert!(build("aimd", "decrease = 1.4").unwrap_err().0.contains("decrease"));
+        // The first key by name is right: the second is blamed.
+        let of_another_type = build("q-learning", "discount = 0.5\nepsilon = []").unwrap_err().0;
+        assert_eq!(of_another_type, "epsilon is a list; expected a number");
+        let too_large = build("q-learning", "max_state = -1").unwrap_err().0;
+        assert_eq!(too_large, "max_state is -1; expected a whole number from 0 to 4294967295");
         assert!(build("flow:reno", "").is_ok());
         assert!(build("flow:reno", "epsilon = 0.1").unwrap_err().0.contains("epsilon"));
         assert!(build("random", "epsilon = 0.1").unwrap_err().0.contains("no parameters"));
+    }
+
+    #[test]
+    fn parameters_are_read_before_the_first_sender_and_hold_for_all() {
+        let read = |parameters: &str| find("aimd").unwrap().build.factory(&parameters.parse().unwrap()).unwrap();
+        assert!(read("decrease = 1.4").is_err());
+        let make = read("decrease = 0.25").unwrap();
+        for _ in 0..2 {
+            let mut made = make(&Setup { peers: 2, ..SETUP }).unwrap();
+            let (mut rtts, mut rng) = (PairRtts::new(&RttConfig::default(), 2), Rng::stream(1, "aimd"));
+            rtts.sample(&[Slot(0)], Duration::from_millis(100));
+            let mut rate_after = |second: u64, outcome: Outcome| {
+                let mut path = [Hop::default()];
+                let now = Time::ZERO + Duration::SECOND * second;
+                assert!(made.select(now, Slot(1), SETUP.packet, &mut path, &mut rng), "at {second} s");
+                made.on_outcome(&Report::of(outcome, &path, &rtts), &mut rng);
+                made.rate(Slot(0)).unwrap().bytes_per_sec()
+            };
+            // Slow start adds a packet a second for each ACK, and ends at half the rate.
+            let grown = (1..=9).map(|second| rate_after(second, Outcome::Acked)).last().unwrap();
+            assert_eq!((grown, rate_after(10, Outcome::TimedOut)), (15_000.0, 7_500.0));
+            assert_eq!(rate_after(11, Outcome::TimedOut), 0.25 * 7_500.0);
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use super::PathController;
+use crate::registry::ParameterError;
 use crate::time::Time;
 use crate::units::Bytes;
 
@@ -16,6 +18,15 @@ pub struct Setup {
     pub start: Time,
     /// How rates become sending times.
     pub pacing: Pacing,
+}
+
+/// Makes controllers of parameters that were read before. Where those were right it fails for no setup; `flow:*` alone
+/// reads them for each sender.
+pub type Factory = Box<dyn Fn(&Setup) -> Result<Box<dyn PathController>, ParameterError> + Send + Sync>;
+
+/// A factory that cannot fail.
+pub fn factory<C: PathController + 'static>(make: impl Fn(&Setup) -> C + Send + Sync + 'static) -> Factory {
+    Box::new(move |setup| Ok(Box::new(make(setup))))
 }
 
 /// How rates become sending times.

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::credits::Credits;
 use super::losses::{Blame, Losses};
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 use super::{Hop, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -136,11 +136,11 @@ pub struct Timeouts {
 /// # Errors
 ///
 /// When a parameter is unknown or out of its range.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: TimeoutsConfig = crate::registry::parameters(parameters)?;
     config.check()?;
-    Ok(Box::new(Timeouts {
-        config,
+    Ok(factory(move |setup| Timeouts {
+        config: config.clone(),
         packet: setup.packet.into(),
         credits: Credits::new(setup.peers, LEAST, setup.start),
         losses: Losses::new(setup.peers),

@@ -32,7 +32,7 @@ use serde::Deserialize;
 use super::credits::Credits;
 use super::losses::Losses;
 use super::queue_delays::{Parts, QueueDelays};
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 use super::timeouts::{LossRate, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
@@ -252,12 +252,12 @@ pub struct Tomography {
 /// # Errors
 ///
 /// When a parameter is unknown or out of its range.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: TomographyConfig = crate::registry::parameters(parameters)?;
     in_range("target_ms", config.target_ms.0, 0.01..=1e4)?;
     let parts = Parts { pairs: config.pairs, shared: config.shared };
-    Ok(Box::new(Tomography {
-        config,
+    Ok(factory(move |setup| Tomography {
+        config: config.clone(),
         by_loss: TimeoutsConfig::default(),
         packet: setup.packet.into(),
         credits: Credits::new(setup.peers, FIRST, setup.start),

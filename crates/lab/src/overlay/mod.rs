@@ -1,6 +1,7 @@
 //! A run of an overlay: every peer relays, and sends data to random peers that it knows; what
 //! happens is counted for each simulated second.
 
+mod controllers;
 mod counting;
 mod measured;
 pub mod memory;
@@ -22,10 +23,11 @@ use anabranch_sim::fabric::NodeId;
 use thiserror::Error;
 
 use crate::monitor::Monitor;
+use controllers::SharedManager;
 use counting::Counting;
 pub use measured::{Measured, RateTrace, Second};
-use setup::{OverlayWorld, SharedManager};
-pub use setup::{Sharding, why_unsharded};
+use setup::OverlayWorld;
+pub use setup::{Sharding, shards, why_unsharded};
 
 /// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
 /// path, and than the second in which peers begin.

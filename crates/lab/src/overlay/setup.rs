@@ -1,10 +1,6 @@
 //! An overlay's world before its first event.
 
-use std::sync::{Arc, Mutex};
-
-use anabranch_control::path::PathController;
-use anabranch_control::path::perfect::{Manager, Perfect};
-use anabranch_control::path::registry::{Build, Setup};
+use anabranch_control::path::registry::Build;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -19,6 +15,7 @@ use anabranch_sim::delay::{Delays, Jitter};
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::{Addressed, Pairs, PairsConfig};
 
+use super::controllers::{Controllers, SharedManager};
 use super::counting::Counting;
 use super::view::view;
 use crate::world::{Carrier, Observer, Sharded};
@@ -73,9 +70,6 @@ impl<T: TelemetryField> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
 pub type OverlayWorld<T, const PARTED: bool, O = Counting> =
     Sharded<OverlayPeer<u32, T>, Routed<T>, AsTheyAre, O, (), PARTED>;
 
-/// The manager of the perfect controller, if that one runs.
-pub type SharedManager = Option<Arc<Mutex<Manager>>>;
-
 /// In how many shards a run goes on, and by how many threads. Its result depends on neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharding {
@@ -91,7 +85,7 @@ impl Sharding {
 
     /// The parts in which a run of `scenario` that has `threads` threads for itself is soonest done.
     pub fn of_run_alone(scenario: &Scenario, threads: usize) -> Sharding {
-        let shards = threads.min(scenario.overlay.peers / LEAST_PEERS).max(1);
+        let shards = threads.min(MOST_SHARDS).min(scenario.overlay.peers / LEAST_PEERS).max(1);
         Sharding { shards, threads: shards }
     }
 }
@@ -100,6 +94,10 @@ impl Sharding {
 /// On 16 cores a hundred peers that know all others are done 1.25 times as soon in two shards as in one, a thousand that
 /// know 64 each 5.0 times as soon in eight and 5.7 times in sixteen.
 const LEAST_PEERS: usize = 100;
+
+/// A run has as many shards at most, however many threads it may have. Each has a mailbox for each other, and with 256
+/// they take a few megabytes; with the 10 000 that a million peers could have, gigabytes.
+const MOST_SHARDS: usize = 256;
 
 /// In how many shards a run of `scenario` goes on.
 pub fn shards(scenario: &Scenario, sharding: Sharding) -> usize {
@@ -136,14 +134,7 @@ pub fn world<T: TelemetryField, O: Observer<OverlayPeer<u32, T>> + Default + Sen
         loss: overlay.loss,
     };
     let parts = Pairs::<_, PARTED>::parts(config, overlay.peers, *seed, shards(scenario, sharding));
-    let omniscient = matches!(overlay.controller.build, Build::Omniscient);
-    let manager = omniscient.then(|| {
-        let known = parts[0].delays().clone();
-        let longest = known.longest();
-        let mean = move |from: u32, to: u32| known.mean(from, to);
-        let limits = vec![overlay.limit; overlay.peers];
-        Arc::new(Mutex::new(Manager::new(&limits, Arc::new(mean), longest, overlay.packet, overlay.ack)))
-    });
+    let controllers = Controllers::new(overlay, parts[0].delays())?;
     let mut world = Sharded::new(parts, overlay.peers, sharding.threads, || (AsTheyAre, O::default(), ()));
     let misbehaving = overlay.misbehaviours();
     let mut phases = Rng::stream(*seed, "phases");
@@ -158,9 +149,9 @@ pub fn world<T: TelemetryField, O: Observer<OverlayPeer<u32, T>> + Default + Sen
             until: misbehaviour.until,
             rng: Rng::indexed(*seed, "misbehaviour", u64::from(node)),
         });
-        world.join(peer(overlay, *seed, node, phase, misbehaviour, &manager)?);
+        world.join(peer(overlay, *seed, node, phase, misbehaviour, &controllers)?);
     }
-    Ok((world, manager))
+    Ok((world, controllers.manager().clone()))
 }
 
 fn peer<T: TelemetryField>(
@@ -169,21 +160,11 @@ fn peer<T: TelemetryField>(
     node: u32,
     phase: Duration,
     misbehaviour: Option<Misbehaviour>,
-    manager: &SharedManager,
+    controllers: &Controllers,
 ) -> Result<OverlayPeer<u32, T>, ParameterError> {
     let known = view(overlay, seed, node);
     let starts = Time::ZERO + overlay.join_every * u64::from(node) + phase;
-    let controller: Box<dyn PathController> = match manager {
-        Some(manager) => Box::new(Perfect::new(manager.clone(), node, known.clone(), overlay.relays)),
-        None => {
-            let setup = Setup { peers: known.len(), packet: overlay.packet, start: starts, pacing: overlay.pacing };
-            let made = match overlay.sender(node) {
-                Some(other) => other.controller.build.make(&setup, &toml::Table::new()),
-                None => overlay.controller.build.make(&setup, &overlay.parameters),
-            };
-            made.expect("an omniscient controller has a manager")?
-        }
-    };
+    let controller = controllers.make(overlay, node, &known, starts)?;
     let config = SenderConfig { peers: known.len(), relays: overlay.relays, packet: overlay.packet, rtt: overlay.rtt };
     let sender = PathSender::new(&config, controller, Rng::indexed(seed, "sender", u64::from(node)));
     let rng = Rng::indexed(seed, "destinations", u64::from(node));
@@ -191,7 +172,7 @@ fn peer<T: TelemetryField>(
     let neighbours = known.len();
     let traffic = Traffic { known, rng, starts, offered };
     // The manager's first step: all relays count in the same windows (6.3.2).
-    let phase = if manager.is_some() { Duration::ZERO } else { phase };
+    let phase = if controllers.manager().is_some() { Duration::ZERO } else { phase };
     let model = match overlay.limit_model {
         LimitKind::Window => LimitModel::Window { phase },
         LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
@@ -231,5 +212,12 @@ mod tests {
         };
         assert_eq!((shards(20, 8), shards(199, 8), shards(200, 8), shards(400, 3)), (1, 1, 2, 3));
         assert_eq!((shards(1000, 1), shards(1000, 16), shards(1_000_000, 16)), (1, 10, 16));
+    }
+
+    #[test]
+    fn a_run_alone_has_256_shards_at_most() {
+        let mut scenario = Scenario::standard();
+        (scenario.overlay.peers, scenario.overlay.known_peers) = (1_000_000, 16);
+        assert_eq!(Sharding::of_run_alone(&scenario, 100_000), Sharding { shards: 256, threads: 256 });
     }
 }

@@ -15,7 +15,8 @@ use anabranch_scenario::overlay::Scenario;
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::Pairs;
 
-use super::setup::{self, AsTheyAre, Routed, Sharding, SharedManager};
+use super::controllers::SharedManager;
+use super::setup::{self, AsTheyAre, Routed, Sharding};
 use crate::world::{Observer, World};
 
 /// What [`SteppedOverlay::observe`] writes of a peer, in its order, with units. "New" is since the peer was observed

@@ -37,8 +37,10 @@ pub(super) fn run<R: Send>(
     run: impl Fn(u64) -> Option<R> + Sync,
     mut go_on: impl FnMut(Vec<R>) -> bool,
 ) {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    let pool = pool.expect("a process may start as many threads as there are cores");
+    // More than a batch has cases would have nothing to do.
+    let threads = threads.map_or(0, |threads| threads.min(BATCH as usize));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.expect("a process may start as many threads as there are cores, or cases in a batch");
     let mut begun = 0;
     while begun < cases && !progress.is_interrupted() {
         let batch = BATCH.min(cases - begun);

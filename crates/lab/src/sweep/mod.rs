@@ -87,7 +87,9 @@ impl Sweep {
         let mut outcomes = self.there(&dir, options.again);
         let missing: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].is_none()).collect();
         let jobs: Vec<AnyScenario> = missing.iter().map(|&index| self.points[index].scenario.clone()).collect();
-        let measured = run_all(&jobs, options.threads, progress, |job, numbers| {
+        // More than there are jobs would have nothing to do.
+        let threads = options.threads.map(|threads| threads.min(jobs.len().max(1)));
+        let measured = run_all(&jobs, threads, progress, |job, numbers| {
             let point = &self.points[missing[job]];
             let outcome = Outcome::new(point, numbers);
             if let Err(error) = outcome.write(&dir, point) {

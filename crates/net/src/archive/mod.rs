@@ -157,7 +157,7 @@ mod tests {
         }
         let path = |name: &str| from.path().join(name);
         for (paths, says) in [
-            (vec![path("a"), path("sub/a")], "two of them are called a"),
+            (vec![path("a"), path("sub/a")], "two that are both called a"),
             (vec![path("missing"), path("a")], "missing"),
             (vec![path("new\nline"), path("a")], "control characters"),
             (vec![PathBuf::from("/dev/null"), path("a")], "neither a file nor a folder"),

@@ -62,7 +62,7 @@ impl Archive {
             let whole = fs::canonicalize(path).map_err(|error| at(path, &error))?;
             let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or("folder".into());
             if !seen.insert(name.clone()) {
-                return Err(invalid(format!("two of them are called {name}: send one after the other")));
+                return Err(invalid(format!("two that are both called {name}: send one after the other")));
             }
             let metadata = fs::metadata(&whole).map_err(|error| at(path, &error))?;
             if !metadata.is_file() && !metadata.is_dir() {

@@ -22,7 +22,13 @@ pub struct DiskSource(Arc<File>);
 
 impl Source for DiskSource {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(bytes, offset)
+        self.0.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+            kind @ io::ErrorKind::UnexpectedEof => io::Error::new(
+                kind,
+                "the file has become shorter while it was sent; once it stays as it is, send it again",
+            ),
+            _ => error,
+        })
     }
 }
 

@@ -172,6 +172,12 @@ pub enum ReferenceError {
         /// What is wrong, with its line.
         error: csv::Error,
     },
+    /// It says nothing, so that whatever is held against it would hold.
+    #[error("{}: it has no row; expected a table of dumbbell figures", .path.display())]
+    Empty {
+        /// Where it is.
+        path: PathBuf,
+    },
 }
 
 fn lines(reference: Option<&Path>) -> Result<Vec<Line>, ReferenceError> {
@@ -181,7 +187,11 @@ fn lines(reference: Option<&Path>) -> Result<Vec<Line>, ReferenceError> {
             .map_err(|error| ReferenceError::Unreadable { path: path.to_owned(), error })?,
         None => OURS.to_owned(),
     };
-    parse(&text).map_err(|error| ReferenceError::Malformed { path: path.to_owned(), error })
+    let lines = parse(&text).map_err(|error| ReferenceError::Malformed { path: path.to_owned(), error })?;
+    if lines.is_empty() {
+        return Err(ReferenceError::Empty { path: path.to_owned() });
+    }
+    Ok(lines)
 }
 
 fn parse(text: &str) -> Result<Vec<Line>, csv::Error> {

@@ -18,6 +18,7 @@ use anabranch_control::time::{Duration, Time};
 use super::content::ClientId;
 use super::message::{Contact, Parent, SilentFeed};
 use super::packet::{PacketId, SliceSet};
+use super::pushes::Pushes;
 use crate::session::SessionId;
 
 /// Packets of a slice that do not come, while others do, until it is silent.
@@ -93,13 +94,7 @@ struct Slice<A> {
     alive: Time,
     /// The one after the last packet that the feed, or the one before it that goes on, has pushed.
     brought: PacketId,
-    /// From which packet on it is counted what the feed pushes, none before its first; and up to which it
-    /// is in the next report. What came after the last one may have holes that its parent still
-    /// mends.
-    counted: Option<PacketId>,
-    report_end: PacketId,
-    /// How many came below `report_end`, and above.
-    received: [u16; 2],
+    pushes: Pushes,
     /// Until when what its feed was asked for is expected from it alone.
     begins_until: Time,
     /// When anything was last pushed: children have waited since then, whoever is named or asked meanwhile.
@@ -149,9 +144,7 @@ impl<A: Copy> Feeds<A> {
             last: begin,
             brought: begin,
             alive: now,
-            counted: None,
-            report_end: begin,
-            received: [0; 2],
+            pushes: Pushes::new(begin),
             begins_until: Time::ZERO,
             fed: now,
             is_silent: false,
@@ -170,10 +163,12 @@ impl<A: Copy> Feeds<A> {
     /// How it comes from there.
     pub fn state(&self, slice: u8) -> FeedState {
         let slice = &self.slices[usize::from(slice)];
-        match slice.counted {
-            _ if slice.is_silent => FeedState::Silent,
-            Some(_) => FeedState::Live,
-            None => FeedState::Awaited,
+        if slice.is_silent {
+            FeedState::Silent
+        } else if slice.pushes.have_begun() {
+            FeedState::Live
+        } else {
+            FeedState::Awaited
         }
     }
 
@@ -212,7 +207,7 @@ impl<A: Copy> Feeds<A> {
         slice.feed = feed;
         (slice.alive, slice.tried, slice.in_vain) = (now + BEGINNING, 0, 0);
         slice.await_anew();
-        slice.count_anew();
+        slice.pushes.begin_anew();
         step(match parent.parent {
             Some(contact) => Step::Ask(parent.slice, contact),
             None => Step::AskServer(parent.slice),
@@ -241,7 +236,7 @@ impl<A: Copy> Feeds<A> {
         }
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
-            state.count(id);
+            state.pushes.count(id);
             (state.alive, state.tried, state.in_vain) = (now, 0, 0);
             (state.is_silent, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
@@ -318,17 +313,12 @@ impl<A: Copy> Feeds<A> {
     pub fn take_counts(&mut self, mut report: impl FnMut(ClientId, u16, u16)) {
         let slices = self.slices.len() as u64;
         for state in &mut self.slices {
-            let Some(counted) = state.counted else { continue };
-            let expected = state.report_end.since(counted).div_ceil(slices).min(u64::from(u16::MAX)) as u16;
-            let received = state.received[0];
-            if let Feed::Client(client) = state.feed
+            let taken = state.pushes.take(state.last, slices);
+            if let (Some((expected, received)), Feed::Client(client)) = (taken, state.feed)
                 && expected > 0
             {
-                report(client, expected, received.min(expected));
+                report(client, expected, received);
             }
-            state.counted = Some(state.report_end.max(counted));
-            state.report_end = state.last.max(state.report_end);
-            state.received = [state.received[1], 0];
         }
     }
 
@@ -426,7 +416,7 @@ impl<A: Copy> Slice<A> {
         let Some(session) = self.session.take() else { return };
         let pushes = |session: SessionId| heard.get(session.index()).is_some_and(|&heard| now < heard + SILENCE);
         match self.left {
-            Some((before, _)) if self.counted.is_none() && pushes(before) => leave(session),
+            Some((before, _)) if !self.pushes.have_begun() && pushes(before) => leave(session),
             before => {
                 self.left = Some((session, now + OVERLAP));
                 if let Some((before, _)) = before {
@@ -439,23 +429,6 @@ impl<A: Copy> Slice<A> {
     /// Another one is to push: children are told once more that nothing comes until it does.
     fn await_anew(&mut self) {
         (self.is_silent, self.is_reported, self.stalled_since) = (false, false, None);
-    }
-
-    /// Another one pushes: what it should have pushed begins with its first packet.
-    fn count_anew(&mut self) {
-        (self.counted, self.received) = (None, [0; 2]);
-    }
-
-    #[inline]
-    fn count(&mut self, id: PacketId) {
-        let counted = *self.counted.get_or_insert_with(|| {
-            self.report_end = id;
-            id
-        });
-        if id >= counted {
-            let count = &mut self.received[usize::from(id >= self.report_end)];
-            *count = count.saturating_add(1);
-        }
     }
 
     /// Asks `backup`, if there is one, and tells the server.
@@ -483,7 +456,7 @@ impl<A: Copy> Slice<A> {
             self.tried |= 1 << number.unwrap_or_default();
             // It has nothing to mend, and is believed to be there.
             self.alive = now + BACKUP_BEGINNING;
-            self.count_anew();
+            self.pushes.begin_anew();
             // The one before may come to life again; it is told to stop when another pushes.
             self.replace_session(now, heard, |session| step(Step::Leave(slice, session)));
             self.feed = Feed::Client(backup.client);
@@ -521,35 +494,6 @@ mod tests {
         assert!(!feeds.uses(SessionId(3)));
         feeds.on_packet(at(10), 0, SessionId(3), PacketId(5), |_| {});
         assert_eq!(feeds.pushed(0), PacketId(0), "somebody else has the number now");
-    }
-
-    #[test]
-    fn however_often_a_packet_is_repeated_it_is_counted_without_overflow() {
-        let mut feeds = fed();
-        for _ in 0..70_000 {
-            feeds.on_packet(at(10), 0, SessionId(3), PacketId(5), |_| {});
-        }
-        assert_eq!(counts(&mut feeds), [], "its parent may still mend holes");
-        assert_eq!(counts(&mut feeds), [(ClientId(7), 1, 1)]);
-    }
-
-    fn counts(feeds: &mut Feeds<u32>) -> Vec<(ClientId, u16, u16)> {
-        let mut counts = Vec::new();
-        feeds.take_counts(|client, expected, received| counts.push((client, expected, received)));
-        counts
-    }
-
-    #[test]
-    fn a_hole_that_a_parent_mends_in_time_is_none() {
-        let mut feeds = fed();
-        for id in [0, 1, 3, 4] {
-            feeds.on_packet(at(10), 0, SessionId(3), PacketId(id), |_| {});
-        }
-        assert_eq!(counts(&mut feeds), []);
-        feeds.on_packet(at(1500), 0, SessionId(3), PacketId(2), |_| {});
-        feeds.on_packet(at(1500), 0, SessionId(3), PacketId(6), |_| {});
-        assert_eq!(counts(&mut feeds), [(ClientId(7), 5, 5)]);
-        assert_eq!(counts(&mut feeds), [(ClientId(7), 2, 1)], "the fifth never came");
     }
 
     /// Two slices, pushed by client 7 over session 3; slice 0 got its packets, slice 1 none. When the

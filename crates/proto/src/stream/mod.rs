@@ -23,6 +23,7 @@ pub mod overlay;
 pub mod packet;
 pub mod peer;
 pub mod peers;
+pub mod pushes;
 pub mod pushing;
 pub mod receiving;
 mod reclaims;

@@ -6,11 +6,42 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use super::buffer::BufferConfig;
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::message::{Datagram, Message};
+use super::message::{Datagram, Message, Mode};
 use super::packet::{PacketId, Stamp};
 use super::peer::{StreamEvent, StreamPeer};
+use super::server::{MOST_OF_NETWORK, ServerConfig};
+use super::tracker::TrackerConfig;
+use super::tree::Moves;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, WireLength};
+
+/// Buffers of three seconds, less a tenth.
+pub fn buffer() -> BufferConfig {
+    BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 }
+}
+
+/// A server of ten slices that can send `upload`, and has room for 200.
+pub fn server_config(mode: Mode, upload: Rate) -> ServerConfig {
+    let tracker = TrackerConfig {
+        slices: 10,
+        moves: Moves::ALL,
+        upload,
+        reserve: 0.1,
+        silence: Duration::from_millis(10_000),
+        has_backups: mode == Mode::Hybrid,
+        most_clients: 200,
+    };
+    ServerConfig {
+        mode,
+        tracker,
+        most_of_network: MOST_OF_NETWORK,
+        begin_behind: Duration::from_millis(1000),
+        buffer: buffer(),
+        exploration: None,
+        helper: None,
+    }
+}
 
 /// Packets that know themselves whether they are genuine.
 #[derive(Clone, Debug, PartialEq, Eq)]

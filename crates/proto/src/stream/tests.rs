@@ -3,16 +3,14 @@
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use super::buffer::{BufferConfig, Release};
+use super::buffer::Release;
 use super::client::{Client, ClientConfig, ClientEvent};
 use super::feeds::Feed;
 use super::message::Mode;
 use super::packet::PacketId;
 use super::peer::{StreamEvent, StreamPeer};
 use super::server::{Server, ServerConfig};
-use super::testing::{TestNetwork, TestPacket, key_of};
-use super::tracker::TrackerConfig;
-use super::tree::Moves;
+use super::testing::{TestNetwork, TestPacket, buffer, key_of, server_config};
 
 mod beginning;
 mod looking;
@@ -30,29 +28,8 @@ fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 
-fn buffer() -> BufferConfig {
-    BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 }
-}
-
 fn server(mode: Mode, upload: Rate) -> StreamPeer<u32, super::testing::Tested> {
-    let tracker = TrackerConfig {
-        slices: SLICES,
-        moves: Moves::ALL,
-        upload,
-        reserve: 0.1,
-        silence: Duration::from_millis(10_000),
-        has_backups: mode == Mode::Hybrid,
-        most_clients: 200,
-    };
-    let config = ServerConfig {
-        mode,
-        tracker,
-        most_of_network: super::server::MOST_OF_NETWORK,
-        begin_behind: Duration::from_millis(3000),
-        buffer: buffer(),
-        exploration: None,
-        helper: None,
-    };
+    let config = ServerConfig { begin_behind: Duration::from_millis(3000), ..server_config(mode, upload) };
     StreamPeer::Server(Server::new(config, 0, Time::ZERO, anabranch_control::rng::Rng::stream(1, "server")))
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
+use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_stats::Entropy;
 
 use super::super::observe::Hop;
 use super::Measured;
+use super::pages::Pages;
 use super::seen::{Names, Role, Seen};
 use super::site::PARTS;
+use super::tor::Tor;
 
 /// Of what was `measured`, and of what relays have `seen`.
 pub fn of(measured: &Measured, seen: &[Seen], names: &Names) -> Report {
@@ -26,7 +28,12 @@ pub fn of(measured: &Measured, seen: &[Seen], names: &Names) -> Report {
             100.0 * exposed(1, n),
             100.0 * exposed(3, n),
         ))
-        .table(table(measured))
+        .table(table(measured));
+    let report = match &measured.tor {
+        Some(tor) => beside(report, measured, tor),
+        None => report,
+    };
+    let report = report
         .section("Over time")
         .figures_side_by_side(vec![
             Figure::chart("Packets in each second, by what relays wrote down.", traffic(seen)),
@@ -67,15 +74,15 @@ fn pairs(seen: &Seen, names: &Names) -> Table {
 fn table(measured: &Measured) -> Table {
     let rows = [
         ("the list of relays was signed after", format!("{:.1} s", measured.first_list_s)),
-        ("the first page came after", format!("{:.2} s", measured.first_page_s)),
-        ("others of 50 KiB after", format!("{:.2} s", measured.small_page_s)),
+        ("the first page came after", format!("{:.2} s", measured.pages.first_page_s)),
+        ("others of 50 KiB after", format!("{:.2} s", measured.pages.small_page_s)),
         (
             "a large file",
             format!(
                 "{} MB in {:.2} s: {:.1} MB/s",
-                measured.large_bytes / 1_000_000,
-                measured.large_s,
-                measured.mb_per_s
+                measured.pages.large_bytes / 1_000_000,
+                measured.pages.large_s,
+                measured.pages.mb_per_s
             ),
         ),
         (
@@ -99,6 +106,57 @@ fn table(measured: &Measured) -> Table {
     rows.into_iter().fold(Table::new("What was measured", ["figure", "value"]), |table, (name, value)| {
         table.row([Cell::text(name), Cell::text(value)])
     })
+}
+
+/// Our figures and Tor's, side by side.
+fn beside(report: Report, measured: &Measured, tor: &Tor) -> Report {
+    let ways: Vec<(String, &Pages)> = std::iter::once(("this overlay".to_owned(), &measured.pages))
+        .chain(tor.ways().map(|(name, way)| (format!("Tor, {name}"), &way.pages)))
+        .collect();
+    let head = ["", "MB/s", "large file, s", "its processor time, s", "first page, s", "other pages of 50 KiB, s"];
+    let table = ways.iter().fold(Table::new("The same pages through both", head), |table, (name, pages)| {
+        let processor_s = pages.large_processor_s.map_or_else(|| Cell::text("\u{2013}"), |s| Cell::number(s, 2));
+        table.row([
+            Cell::text(name.clone()),
+            Cell::number(pages.mb_per_s, 1),
+            Cell::number(pages.large_s, 2),
+            processor_s,
+            Cell::number(pages.first_page_s, 3),
+            Cell::number(pages.small_page_s, 3),
+        ])
+    });
+    let groups = || ways.iter().map(|(name, _)| name.clone()).collect();
+    let bars = |axis: Axis, name: &str, of: fn(&Pages) -> Option<f64>| {
+        let values = ways.iter().map(|(_, pages)| of(pages)).collect();
+        BarChart::new("", axis, groups()).series(BarSeries::new(name, values))
+    };
+    let carried = tor.ways().map(|(name, way)| format!("{name}: {}", way.carried())).collect::<Vec<_>>().join("; ");
+    report
+        .section("Tor beside it")
+        .paragraph(format!(
+            "Tor {} as a private network of {} authorities and {} relays, of which {} are exits, measured first, in the same \
+             run, by the same client. By what its clients say of their circuits, {carried}. It was ready after {:.1} s, and \
+             took {}; this overlay had its list after {:.1} s, and took {:.2} s in all.",
+            tor.version,
+            tor.authorities,
+            tor.relays,
+            tor.exits,
+            tor.ready_s,
+            tor.took(),
+            measured.first_list_s,
+            measured.processor_s,
+        ))
+        .table(table)
+        .figures_side_by_side(vec![
+            Figure::chart(
+                "Goodput of the large file.",
+                bars(Axis::new("goodput", "MB/s"), "goodput", |pages| Some(pages.mb_per_s)),
+            ),
+            Figure::chart(
+                "Processor time of all processes while it came.",
+                bars(Axis::new("processor time", "s"), "processor time", |pages| pages.large_processor_s),
+            ),
+        ])
 }
 
 /// Packets from the one to the other.

@@ -120,7 +120,14 @@ impl Args {
     fn cast(&self) -> Result<Vec<Option<Lie>>, Failure> {
         let liars = self.liars.clone().unwrap_or_else(|| Liars::by_default(self.clients));
         let honest = self.clients.saturating_sub(liars.count());
-        if liars.count() >= self.clients || self.kill >= honest {
+        if honest == 0 {
+            return Err(Failure::new(format!(
+                "of {} viewers, {} lie; expected fewer liars, as with --liars none",
+                self.clients,
+                liars.count()
+            )));
+        }
+        if self.kill >= honest {
             return Err(Failure::new(format!(
                 "of {} viewers, {} lie and {} are killed; expected that one at least is left, as with --kill {}",
                 self.clients,
@@ -197,8 +204,8 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
         mode: args.mode.into(),
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
-        // All are on this machine.
-        most_of_network: args.clients as usize,
+        // All are on this machine, and one that begins anew may come before its last session is given up.
+        most_of_network: 2 * args.clients as usize + 16,
         ..ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), SERVER)
     })?;
     let pattern = Pattern::new(PatternConfig { bits_per_s: args.bitrate.bits_per_sec(), ..PatternConfig::default() })?;

@@ -1,5 +1,6 @@
 //! A whole onion overlay of real processes on loopback, with trouble in it.
 
+mod beside_tor;
 mod datagrams;
 mod demo;
 mod families;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::path::setup::Pacing;
+use crate::path::setup::{Pacing, Setup};
 use crate::rtt::{PairRtts, RttConfig};
 use crate::time::Duration;
 
@@ -20,7 +20,7 @@ enum Limit {
 /// One sender over two of nine relays each, to the tenth peer; each link loses some.
 fn run(parameters: &str, limit: [Limit; 9], loss: f64, seconds: f64) -> (Box<dyn PathController>, [f64; 9]) {
     let setup = Setup { peers: PEERS, packet: PACKET, start: Time::ZERO, pacing: Pacing::Burst };
-    let mut controller = build(&setup, &parameters.parse().unwrap()).unwrap();
+    let mut controller = build(&parameters.parse().unwrap()).unwrap()(&setup).unwrap();
     let (mut rng, rtts) = (Rng::stream(1, "overlay"), PairRtts::new(&RttConfig::default(), PEERS));
     let mut free_at = [0.0f64; 9];
     let mut passed = [0.0; 9];
@@ -103,6 +103,10 @@ fn where_nothing_waits_most_relays_are_found_to_refuse() {
     let (controller, passed) = run("", [Limit::Bucket(40.0); 9], 0.0, 300.0);
     let refuse = (0..9).filter(|&relay| traced(&*controller, relay, "queues") == 0.0).count();
     assert!(refuse > 4, "{refuse} of nine are found to refuse, and pass {passed:?}");
+}
+
+#[test]
+fn without_a_fall_back_no_relay_is_found_to_refuse() {
     let (without, _) = run("falls_back = false", [Limit::Bucket(40.0); 9], 0.0, 300.0);
     assert_eq!(traced(&*without, 0, "queues"), 1.0);
 }

@@ -41,12 +41,10 @@ mod tests {
     use anabranch_control::time::{Duration, Time};
     use anabranch_control::units::{Bytes, Rate};
 
-    use super::super::super::buffer::BufferConfig;
     use super::super::super::message::{Message, Mode};
-    use super::super::super::testing::{TestPacket, Tested, key_of};
-    use super::super::super::tracker::{Refusal, TrackerConfig};
-    use super::super::super::tree::Moves;
-    use super::super::{GREETING_TIME, ServerConfig, ServerEvent};
+    use super::super::super::testing::{TestPacket, Tested, key_of, server_config};
+    use super::super::super::tracker::Refusal;
+    use super::super::{GREETING_TIME, ServerEvent};
     use super::*;
     use crate::network::Network;
     use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
@@ -99,24 +97,7 @@ mod tests {
 
     impl Served {
         fn with(upload: Rate) -> Served {
-            let tracker = TrackerConfig {
-                slices: 10,
-                moves: Moves::ALL,
-                upload,
-                reserve: 0.1,
-                silence: Duration::from_millis(10_000),
-                has_backups: true,
-                most_clients: 100,
-            };
-            let config = ServerConfig {
-                mode: Mode::Hybrid,
-                tracker,
-                most_of_network: MOST_OF_NETWORK,
-                begin_behind: Duration::from_millis(1000),
-                buffer: BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 },
-                exploration: None,
-                helper: None,
-            };
+            let config = server_config(Mode::Hybrid, upload);
             let mut server: Tests = Server::new(config, 0, Time::ZERO, Rng::stream(1, "server"));
             server.set_networks(|address| Network(u64::from(address / 1000)));
             let (mut line, mut now) = (Line::default(), Time::ZERO);

@@ -1,7 +1,6 @@
 use anabranch_control::units::Rate;
 
-use super::super::testing::Tested;
-use super::super::tree::Moves;
+use super::super::testing::{Tested, server_config};
 use super::*;
 
 fn at(millis: u64) -> Time {
@@ -10,24 +9,7 @@ fn at(millis: u64) -> Time {
 
 #[test]
 fn a_server_is_overrun_where_the_stream_waits_and_messages_take_much_of_the_line() {
-    let tracker = TrackerConfig {
-        slices: 10,
-        moves: Moves::ALL,
-        upload: Rate::from_bits_per_sec(8_000_000),
-        reserve: 0.1,
-        silence: Duration::from_millis(10_000),
-        has_backups: true,
-        most_clients: 200,
-    };
-    let config = ServerConfig {
-        mode: Mode::Hybrid,
-        tracker,
-        most_of_network: MOST_OF_NETWORK,
-        begin_behind: Duration::from_millis(1000),
-        buffer: BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 },
-        exploration: None,
-        helper: None,
-    };
+    let config = server_config(Mode::Hybrid, Rate::from_bits_per_sec(8_000_000));
     let mut server: Server<u32, Tested> = Server::new(config, 0, Time::ZERO, Rng::stream(1, "server"));
     server.uplink.push(at(0), SessionId(1), PacketId(0));
     assert!(!server.is_overrun(at(300)), "some have died, and messages take next to nothing");

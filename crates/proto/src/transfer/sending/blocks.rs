@@ -151,11 +151,13 @@ impl FileSender {
 
     /// The blocks that the receiver says to have need not leave.
     pub(super) fn resume(&mut self, reported: &str) {
+        self.resumed = 0;
         for index in block_ranges::read(reported, self.offer.blocks()).into_iter().flatten() {
+            // The first blocks may have left before this was known, and have been acknowledged.
+            self.resumed += 1;
             if !self.has_arrived(index) {
                 self.arrived[index as usize / 64] |= 1 << (index % 64);
                 self.missing -= 1;
-                self.resumed += 1;
             }
         }
     }

@@ -570,23 +570,29 @@ fn a_path_that_carries_no_blocks_is_said_to_and_nobody_waits_for_ever() {
     assert!(matches!(error, TransferError::BlackHole) && error.to_string().contains("--packet"), "{error}");
 }
 
+/// A pair whose sender has just been told that it may offer `blocks` blocks of 600 bytes.
+fn offering(limits: Limits, blocks: u64) -> Pair {
+    let mut pair = Pair::with(limits);
+    let offer = Offer { length: 600 * blocks, block: 600, ..pair.sender.offer.clone() };
+    pair.sender =
+        FileSender::new(pair.now, pair.sender.courier.clone(), pair.sender.destination, pair.sender.key, offer);
+    while pair.sender.phase() == Phase::Greeting {
+        let last = pair.sent().pop().unwrap();
+        pair.wait(10);
+        let answer = pair.answer(&last, HERE);
+        pair.sender.on_answer(pair.now, &answer);
+    }
+    pair
+}
+
 /// A receiver that refuses, or has somebody wait, gets the first blocks and no more of them.
 #[test]
 fn the_first_blocks_follow_the_offer_soon_and_the_others_wait_for_its_answer() {
     for limits in
         [Limits::default(), Limits { files: 0, ..Limits::default() }, Limits { blocks: 1, ..Limits::default() }]
     {
-        let mut pair = Pair::with(limits);
         let blocks = 200_u64;
-        let offer = Offer { length: 600 * blocks, block: 600, ..pair.sender.offer.clone() };
-        pair.sender =
-            FileSender::new(pair.now, pair.sender.courier.clone(), pair.sender.destination, pair.sender.key, offer);
-        while pair.sender.phase() == Phase::Greeting {
-            let last = pair.sent().pop().unwrap();
-            pair.wait(10);
-            let answer = pair.answer(&last, HERE);
-            pair.sender.on_answer(pair.now, &answer);
-        }
+        let mut pair = offering(limits, blocks);
         let read = |pair: &mut Pair| {
             pair.read();
         };
@@ -620,6 +626,26 @@ fn the_first_blocks_follow_the_offer_soon_and_the_others_wait_for_its_answer() {
         assert!(again.iter().all(|datagram| pair.sender.carried(datagram.packet.id) == Some(Carried::Other)));
         assert_eq!((pair.sender.arrived_bytes(), pair.receiver.unwritten()), (0, 0));
     }
+}
+
+/// Those of the first blocks that the receiver had are acknowledged, and that may be known before what it had.
+#[test]
+fn what_was_there_counts_as_that_also_where_it_was_acknowledged_before_the_offers_answer() {
+    let mut pair = offering(Limits::default(), 200);
+    let mut first = pair.sent();
+    pair.now += Duration::from_millis(25);
+    first.extend(pair.sent());
+    pair.read();
+    first.extend(pair.sent());
+    let answers: Vec<_> = first.iter().filter_map(|datagram| pair.answer_if_any(datagram, HERE)).collect();
+    let (reports, acks): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.what == Type::Report);
+    acks.iter().for_each(|ack| pair.sender.on_answer(pair.now, ack));
+    assert!(pair.sender.arrived_bytes() > 0 && pair.sender.phase() == Phase::Offering);
+    let report = pair.changed(reports[0].clone(), &mut |code, text| {
+        (*code, *text) = (Code::Accepted, "0+150".into());
+    });
+    pair.sender.on_answer(pair.now, &report);
+    assert_eq!((pair.sender.phase(), pair.sender.resumed_bytes()), (Phase::Sending, 150 * 600));
 }
 
 /// Of those that left last it is known last whether they have come: none of them waits for a deadline.

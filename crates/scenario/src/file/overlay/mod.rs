@@ -311,6 +311,7 @@ impl Section<OverlayKeys> {
             overlay.delay = delay.delays(&overlay)?;
         }
         if let Some(parameters) = &self.parameters {
+            // Those of `flow:*` are read with a sender's setup: any tells whether they are right.
             let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
             overlay.parameters = parameters.checked(|table| match overlay.controller.build.make(&setup, table) {
                 Some(made) => made.map(drop),
