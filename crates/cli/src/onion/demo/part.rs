@@ -17,6 +17,9 @@ use crate::interrupt::Interrupt;
 /// What the parts have to be there.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Of what a part said that did not come to be, so many lines are told.
+const LAST_LINES: usize = 12;
+
 /// A process, and the lines that it prints.
 pub struct Part {
     child: Child,
@@ -51,11 +54,17 @@ impl Part {
 
     /// Waits for a line that contains `text`.
     pub fn await_line(&self, text: &str, interrupt: &Interrupt) -> Result<String, Failure> {
-        self.await_line_for(text, PATIENCE, interrupt)
+        self.await_line_where(|line| line.contains(text), text, PATIENCE, interrupt)
     }
 
-    /// The same, for so long at most.
-    pub fn await_line_for(&self, text: &str, patience: Duration, interrupt: &Interrupt) -> Result<String, Failure> {
+    /// Waits for so long at most for a line that `fits`, which is called `what`.
+    pub fn await_line_where(
+        &self,
+        fits: impl Fn(&str) -> bool,
+        what: &str,
+        patience: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<String, Failure> {
         let (begun, mut seen) = (Instant::now(), Vec::new());
         loop {
             if interrupt.is_raised() {
@@ -64,13 +73,14 @@ impl Part {
             // What was said already counts, even if there is no time left.
             let left = patience.saturating_sub(begun.elapsed());
             match self.lines.recv_timeout(left.min(Duration::from_millis(100))) {
-                Ok(line) if line.contains(text) => return Ok(line),
+                Ok(line) if fits(&line) => return Ok(line),
                 Ok(line) => seen.push(line),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) if begun.elapsed() < patience => {}
                 Err(_) => break,
             }
         }
-        Err(Failure::new(format!("a part of the demo did not come to say \"{text}\"; it said: {}", seen.join(" | "))))
+        let last = seen.split_off(seen.len().saturating_sub(LAST_LINES)).join(" | ");
+        Err(Failure::new(format!("a part of the demo did not come to say \"{what}\"; it said: {last}")))
     }
 
     /// Sends it a signal. One that has ended already is no matter.

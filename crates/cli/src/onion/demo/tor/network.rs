@@ -65,7 +65,8 @@ impl Network {
         // What was asked of others before there was a list is asked again only after a while, which grows; this signal
         // has it asked now.
         network.relays.iter().for_each(|relay| relay.signal(Signal::SIGHUP));
-        await_all(&network.relays, "Bootstrapped 100%", PATIENCE, bar, "of Tor's relays are ready", interrupt)?;
+        let (sign, words) = ((settings::knows_relays as Fits, settings::KNOWS_RELAYS), "of Tor's relays are ready");
+        await_all(&network.relays, sign, PATIENCE, bar, words, interrupt)?;
         Ok(network)
     }
 
@@ -118,7 +119,8 @@ impl Network {
             network.relays.push(network.part(&format!("r{number}"), &text)?);
         }
         let words = "of Tor's authorities have a list";
-        await_all(&network.authorities, "Published microdesc consensus", vote.patience(), bar, words, interrupt)?;
+        let sign = (settings::has_list as Fits, settings::HAS_LIST);
+        await_all(&network.authorities, sign, vote.patience(), bar, words, interrupt)?;
         Ok(network)
     }
 
@@ -211,10 +213,14 @@ fn read(file: &Path, fingerprint: fn(&str) -> Option<&str>) -> Result<String, Fa
     fingerprint(&text).map(str::to_owned).ok_or_else(missing)
 }
 
-/// Waits until each of `parts` has said `text`; a terminal is told how many did, and `words`.
+/// Whether a line is a sign.
+type Fits = fn(&str) -> bool;
+
+/// Waits until each of `parts` has given the sign, which is called something; a terminal is told how many did, and
+/// `words`.
 fn await_all(
     parts: &[Part],
-    text: &str,
+    (fits, what): (Fits, &str),
     patience: Duration,
     bar: &ProgressBar,
     words: &str,
@@ -223,7 +229,7 @@ fn await_all(
     let begun = Instant::now();
     for (number, part) in parts.iter().enumerate() {
         bar.set_message(format!("{number} of {} {words}", parts.len()));
-        part.await_line_for(text, patience.saturating_sub(begun.elapsed()), interrupt)?;
+        part.await_line_where(fits, what, patience.saturating_sub(begun.elapsed()), interrupt)?;
     }
     Ok(())
 }

@@ -170,6 +170,24 @@ fn is_fingerprint(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
+/// The sign that an authority has a list.
+pub const HAS_LIST: &str = "Published microdesc consensus";
+
+/// Whether a line of an authority's is that.
+pub fn has_list(line: &str) -> bool {
+    line.contains(HAS_LIST)
+}
+
+/// The sign that a relay knows all others, and can tell clients of them. It need not come to 100 %, which is for
+/// circuits of its own: an exit that is the only one finds no other for them.
+pub const KNOWS_RELAYS: &str = "Bootstrapped 75%";
+
+/// Whether a line of a relay's is that, or comes after it.
+pub fn knows_relays(line: &str) -> bool {
+    let percent = line.split_once("Bootstrapped ").and_then(|(_, rest)| rest.split_once('%'));
+    percent.is_some_and(|(percent, _)| percent.parse::<u8>().is_ok_and(|percent| percent >= 75))
+}
+
 /// How many relays a list names.
 pub fn relays_in(list: &str) -> usize {
     list.lines().filter(|line| line.starts_with("r ")).count()
@@ -251,6 +269,15 @@ mod tests {
         assert_eq!(of_relay("a0 8A9D\n"), None);
         assert_eq!(of_certificate(&certificate.replace("8A", "XY")), None);
         assert_eq!(of_relay(""), None);
+    }
+
+    #[test]
+    fn a_relay_that_is_the_only_exit_is_ready_without_circuits_of_its_own() {
+        let says = |rest: &str| knows_relays(&format!("Nov 27 18:49:27.000 [notice] {rest}"));
+        assert!(says("Bootstrapped 75% (enough_dirinfo): Loaded enough directory info to build circuits"));
+        assert!(says("Bootstrapped 95% (circuit_create): Establishing a Tor circuit") && says(KNOWS_RELAYS));
+        assert!(!says("Bootstrapped 50% (loading_descriptors): Loading relay descriptors"));
+        assert!(!says("Bootstrapped to 100%") && !says("The current consensus contains exit nodes."));
     }
 
     #[test]
