@@ -119,10 +119,12 @@ pub struct Service<'a> {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     /// The run's; none before it.
     clock: OnceLock<Clock>,
+    /// When the run is over on that clock. What is decided later, while links are taken down, is none of its.
+    end: Time,
     history: Mutex<Coordination>,
     is_over: AtomicBool,
 }
@@ -207,7 +209,12 @@ impl<'a> Service<'a> {
         let (monitor_key, host_keys) = keys.split_last().expect("there is a monitor");
         let (link, look) = (config.link, LOOK.min(config.every / LOOKS));
         let config = settled(scenario, config, &keys.iter().map(PeerIdentity::public).collect::<Vec<_>>());
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            clock: OnceLock::new(),
+            end: Time::ZERO + scenario.length,
+            history: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        });
         let its = Arc::clone(&shared);
         let (report, started) = mpsc::channel();
         let thread = std::thread::Builder::new().name("coordinator".into()).spawn(move || {
@@ -317,16 +324,20 @@ impl Shared {
             let (Some(clock), CoordinationPeer::Coordinator(coordinator)) = (self.clock.get(), node.peer()) else {
                 continue;
             };
+            let at = clock.now();
+            if at >= self.end {
+                continue;
+            }
             let mut history = lock(&self.history);
             if decisions != coordinator.decisions() {
                 decisions = coordinator.decisions();
                 let (by_policy, rule_because) = (coordinator.is_by_policy(0), coordinator.blocked(0));
-                history.decided.push(Decided { at: clock.now(), by_policy, rule_because });
+                history.decided.push(Decided { at, by_policy, rule_because });
                 history.beyond = coordinator.beyond(0).map(str::to_owned);
             }
             if now >= next {
                 next = now + NOTE;
-                history.believed.push(believed(coordinator, now, clock.now()));
+                history.believed.push(believed(coordinator, now, at));
             }
         }
         node.stop()

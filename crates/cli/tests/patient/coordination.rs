@@ -378,6 +378,8 @@ fn the_demo_shows_a_policy_beside_the_rule_and_says_who_decided_each_period() {
     assert!(by_whom("policy") > 0, "the monitor told all that the policy sees: {decisions}");
     for period in periods {
         assert_eq!(period["decided_by"] == "rule", period["rule_because"].is_string(), "{period}");
+        // What it decides while the links are taken down is not the run's.
+        assert!(period["at_s"].as_f64().is_some_and(|at| at < 8.0), "{period}");
     }
     let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
     assert_eq!(kept, figures);

@@ -32,7 +32,10 @@ impl Had {
             {
                 return Had { written, journaled };
             }
-            assert!(Instant::now() < deadline, "written {written:?}, journaled {journaled:?}");
+            let names =
+                || fs::read_dir(folder).map(|entries| entries.flatten().map(|entry| entry.file_name()).collect());
+            let there = || names().unwrap_or_else(|_| Vec::new());
+            assert!(Instant::now() < deadline, "written {written:?}, journaled {journaled:?}, there {:?}", there());
             sleep(Duration::from_millis(20));
         }
     }

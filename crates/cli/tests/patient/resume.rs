@@ -12,8 +12,11 @@ use crate::journal::Had;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// Bytes of the file; at 500 kB/s it takes eight seconds at least.
+/// Bytes of the file.
 const LENGTH: u64 = 4_000_000;
+
+/// At this rate it takes 26 s: a journal is on the disk before, even one that is busy for ten.
+const SLOWLY: &str = "150 kB/s";
 
 /// Bytes of it that a journal tells of before anybody is killed.
 const ENOUGH: u64 = 250_000;
@@ -71,8 +74,17 @@ impl Setting {
     }
 
     fn send(&self, more: &[&str]) -> Running {
+        self.send_at("500 kB/s", more)
+    }
+
+    /// So slowly that it can be killed meanwhile.
+    fn send_slowly(&self, more: &[&str]) -> Running {
+        self.send_at(SLOWLY, more)
+    }
+
+    fn send_at(&self, upload: &str, more: &[&str]) -> Running {
         let to = ["send", "film.bin", "--to", &self.address, "--relays", "RELAYS.toml", "--hops", "2"];
-        let how = ["--key", &self.key, "--controller", "aimd", "--pacing", "paced", "--upload", "500 kB/s"];
+        let how = ["--key", &self.key, "--controller", "aimd", "--pacing", "paced", "--upload", upload];
         Running::of(&mut self.command(&[&to[..], &how, more].concat()))
     }
 
@@ -127,7 +139,7 @@ fn a_sender_that_is_killed_goes_on_where_it_was() {
         if named {
             assert!(setting.command(&["key", "--identity", "own.key"]).output().unwrap().status.success());
         }
-        let mut sender = setting.send(identity);
+        let mut sender = setting.send_slowly(identity);
         let had = setting.wait_for_some();
         assert!(sender.is_running());
         drop(sender); // SIGKILL
@@ -141,7 +153,7 @@ fn a_sender_that_is_killed_goes_on_where_it_was() {
 #[test]
 fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
     let mut setting = Setting::new();
-    let sender = setting.send(&[]);
+    let sender = setting.send_slowly(&[]);
     let had = setting.wait_for_some();
     setting.receiver = None; // SIGKILL
     // It may have died while it wrote the next journal.
@@ -161,7 +173,7 @@ fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
 #[test]
 fn both_ends_that_are_killed_go_on_where_they_were() {
     let mut setting = Setting::new();
-    let sender = setting.send(&[]);
+    let sender = setting.send_slowly(&[]);
     let had = setting.wait_for_some();
     drop((setting.receiver.take(), sender)); // SIGKILL
     setting.start_receiver();
@@ -173,7 +185,7 @@ fn both_ends_that_are_killed_go_on_where_they_were() {
 #[test]
 fn a_file_goes_on_after_all_relays_were_killed_whether_its_sender_has_given_up_or_not() {
     let mut setting = Setting::new();
-    let sender = setting.send(&[]);
+    let sender = setting.send_slowly(&[]);
     let written = setting.wait_for_some().written;
     setting.relays.iter_mut().for_each(|(_, relay)| *relay = None); // SIGKILL
     let (code, _, err) = sender.end();
@@ -201,7 +213,7 @@ fn a_file_goes_on_after_all_relays_were_killed_whether_its_sender_has_given_up_o
 #[test]
 fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() {
     let mut setting = Setting::new();
-    let sender = setting.send(&[]);
+    let sender = setting.send_slowly(&[]);
     setting.wait_for_some();
     drop((setting.receiver.take(), sender)); // SIGKILL
     let part = setting.kept().into_iter().find(|(name, _)| name.ends_with(".part")).unwrap().0;
@@ -222,7 +234,7 @@ fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() 
 #[test]
 fn another_file_of_the_same_name_begins_anew() {
     let mut setting = Setting::new();
-    let sender = setting.send(&[]);
+    let sender = setting.send_slowly(&[]);
     setting.wait_for_some();
     drop((setting.receiver.take(), sender)); // SIGKILL
     let mut bytes = fs::read(setting.path("film.bin")).unwrap();

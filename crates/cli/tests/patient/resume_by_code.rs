@@ -12,8 +12,11 @@ use crate::journal::Had;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// Bytes of the file; at 500 kB/s it takes eight seconds at least.
+/// Bytes of the file.
 const LENGTH: u64 = 4_000_000;
+
+/// At this rate it takes 26 s: a journal is on the disk before, even one that is busy for ten.
+const SLOWLY: &str = "150 kB/s";
 
 /// Bytes of it that a journal tells of before anybody is killed.
 const ENOUGH: u64 = 250_000;
@@ -51,9 +54,18 @@ impl Setting {
 
     /// A sender of `what` and a receiver, by a code that was not used before.
     fn start_both(&mut self, what: &str) -> (Running, Running) {
+        self.start_both_at("2 MB/s", what)
+    }
+
+    /// The same, so slowly that either can be killed while the file comes.
+    fn start_both_slowly(&mut self, what: &str) -> (Running, Running) {
+        self.start_both_at(SLOWLY, what)
+    }
+
+    fn start_both_at(&mut self, upload: &str, what: &str) -> (Running, Running) {
         self.codes += 1;
         let code = format!("{}-crowfoot-orlando", self.codes);
-        let how = ["--controller", "aimd", "--pacing", "paced", "--upload", "500 kB/s"];
+        let how = ["--controller", "aimd", "--pacing", "paced", "--upload", upload];
         let sender = self.start(&[&["send", what, "--code", &code][..], &how].concat());
         (sender, self.start(&["receive", &code, "--out", "in"]))
     }
@@ -105,7 +117,7 @@ fn resumed(sent: &str) -> Option<u64> {
 #[test]
 fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
     let mut setting = Setting::new();
-    let both = setting.start_both("film.bin");
+    let both = setting.start_both_slowly("film.bin");
     let had = setting.wait_for_some();
     drop(both); // SIGKILL
     let names = setting.names();
@@ -121,7 +133,7 @@ fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
 /// Who was killed is started again as before: the code itself has been used.
 fn the_same_receiver_goes_on(what: &str, film: &str) {
     let mut setting = Setting::new();
-    let (sender, receiver) = setting.start_both(what);
+    let (sender, receiver) = setting.start_both_slowly(what);
     let had = setting.wait_for_some();
     // Another one by the same code finds a receiver that lives, and takes nothing from it.
     let other = setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]);
@@ -151,7 +163,7 @@ fn the_same_receiver_goes_on_with_a_folder_while_its_sender_tries_on() {
 #[test]
 fn a_receiver_whose_sender_was_killed_too_waits_for_one_that_comes_with_the_same_code() {
     let mut setting = Setting::new();
-    let both = setting.start_both("film.bin");
+    let both = setting.start_both_slowly("film.bin");
     let had = setting.wait_for_some();
     drop(both); // SIGKILL
     let receiver = setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]);
@@ -178,7 +190,7 @@ fn a_receiver_that_can_remember_nothing_says_so_and_receives() {
 #[test]
 fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
     let mut setting = Setting::new();
-    let (sender, receiver) = setting.start_both("film.bin");
+    let (sender, receiver) = setting.start_both_slowly("film.bin");
     let had = setting.wait_for_some();
     drop(sender); // SIGKILL
     sleep(Duration::from_secs(5));
@@ -196,7 +208,7 @@ fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
 #[test]
 fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
     let mut setting = Setting::new();
-    let both = setting.start_both("album");
+    let both = setting.start_both_slowly("album");
     let had = setting.wait_for_some();
     drop(both); // SIGKILL
     // What an unpacking that was killed has left.
@@ -217,7 +229,7 @@ fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
 #[test]
 fn a_folder_of_which_anything_has_changed_begins_anew_and_is_not_mixed() {
     let mut setting = Setting::new();
-    let both = setting.start_both("album");
+    let both = setting.start_both_slowly("album");
     setting.wait_for_some();
     drop(both); // SIGKILL
     fs::write(setting.path("album/sub/notes"), "other").unwrap();
@@ -233,7 +245,7 @@ fn a_folder_of_which_anything_has_changed_begins_anew_and_is_not_mixed() {
 #[test]
 fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() {
     let mut setting = Setting::new();
-    let both = setting.start_both("film.bin");
+    let both = setting.start_both_slowly("film.bin");
     setting.wait_for_some();
     drop(both); // SIGKILL
     let part = setting.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
@@ -254,7 +266,7 @@ fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() 
 fn what_is_there_of_a_file_counts_once_and_the_parts_of_others_make_room_for_it() {
     let mut setting = Setting::new();
     for what in ["film.bin", "album"] {
-        let both = setting.start_both(what);
+        let both = setting.start_both_slowly(what);
         setting.wait_for_some();
         if what == "album" {
             let deadline = Instant::now() + Duration::from_secs(30);
