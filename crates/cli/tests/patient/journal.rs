@@ -32,10 +32,11 @@ impl Had {
             {
                 return Had { written, journaled };
             }
-            let names =
-                || fs::read_dir(folder).map(|entries| entries.flatten().map(|entry| entry.file_name()).collect());
-            let there = || names().unwrap_or_else(|_| Vec::new());
-            assert!(Instant::now() < deadline, "written {written:?}, journaled {journaled:?}, there {:?}", there());
+            if Instant::now() >= deadline {
+                let there: Vec<_> =
+                    fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.file_name()).collect();
+                panic!("written {written:?}, journaled {journaled:?}, there {there:?}");
+            }
             sleep(Duration::from_millis(20));
         }
     }
