@@ -14,7 +14,7 @@ demo:
 ## All tests. Those over real sockets mostly wait: they find a processor beside all others, which have the least
 ## priority. Before a change lands, `make lint` must hold as well.
 test: build
-	@$(MAKE) --no-print-directory -j4 waiting computing figures interfaces
+	@$(MAKE) --no-print-directory -j5 waiting computing figures interfaces
 computing: build
 	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --lib --bins --tests
 	nice -n 19 $(CARGO) test $(WHOLE) --doc

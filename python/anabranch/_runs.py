@@ -138,6 +138,7 @@ def reproduce(
     for name, value in (("controllers", controllers), ("settings", settings)):
         if isinstance(value, str):
             raise TypeError(f'{name} is the text "{value}", must be a list of names')
+    _check_int("seed", seed, 0, _MOST_SEED)
     return Result(_native.reproduce(experiment, quick, seed, list(controllers), list(settings), policies))
 
 

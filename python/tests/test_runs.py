@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import numpy
 import pytest
 
 import anabranch
@@ -91,7 +92,30 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path):
         assert "overrides is of type list, must be a dict" in str(wrong(call, OVERLAY, overrides=["run.seconds"]))
     assert "seed is -1, must be from 0 to 9223372036854775807" in str(wrong(anabranch.run, OVERLAY, seed=-1))
     assert "seed is of type float, must be an int" in str(wrong(anabranch.run, OVERLAY, seed=1.5))
+    assert "seed is -1, must be from 0 to 9223372036854775807" in str(
+        wrong(anabranch.reproduce, "raiber-table-7.1", seed=-1)
+    )
     assert "no point" in str(wrong(anabranch.sweep, OVERLAY, seeds=[]))
+    for overrides, said in (
+        ({"run.seconds": float("nan")}, "run.seconds is nan, must be a finite number"),
+        ({"run.seconds": numpy.float64("inf")}, "run.seconds is inf, must be a finite number"),
+        ({"run.seconds": 2**64}, "run.seconds is 18446744073709551616, must be from -2^63 to 2^64 - 1"),
+        ({"run.seconds": {1}}, "run.seconds is of type set, must be a number, a text, a list or a dict"),
+        ({"overlay.relays": [1, [object()]]}, "overlay.relays[1][0] is of type object, must be a number"),
+        ({5: 1}, "is a dict with a key of type int, must be a text"),
+    ):
+        assert said in str(wrong(anabranch.run, OVERLAY, overrides=overrides)), overrides
+    endless = {}
+    endless["run"] = endless
+    assert ".run is nested more than 16 deep" in str(wrong(anabranch.run, endless))
+
+
+def test_numbers_of_numpy_are_numbers():
+    plain = anabranch.run(OVERLAY, overrides={"overlay.relays": 2, "run.seconds": 20})
+    of_numpy = anabranch.run(OVERLAY, overrides={"overlay.relays": numpy.int64(2), "run.seconds": numpy.float32(20)})
+    assert plain["metrics"] == of_numpy["metrics"]
+    swept = anabranch.sweep(OVERLAY, {"overlay.relays": numpy.arange(1, 3)})
+    assert [point["set"]["overlay.relays"] for point in swept["points"]] == ["1", "2"]
 
 
 @pytest.mark.parametrize("call", [anabranch.run, anabranch.sweep])

@@ -19,10 +19,17 @@ const BUSY: Duration = Duration::from_millis(1_100);
 /// This many times.
 const MOST_BUSY: u32 = 3;
 
+/// So long what was dropped may take to say that it leaves: a rendezvous that hears nothing keeps a mailbox for a while.
+const GOODBYE: Duration = Duration::from_millis(100);
+
 /// `work`'s result, unless Ctrl-C comes before: then `what` says what that means.
 pub fn run<T>(interrupt: &Interrupt, what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = quic::runtime()?;
     let done = runtime.block_on(quic::until_interrupted(interrupt, || {}, work));
+    if done.is_none() {
+        // Connections that are dropped are closed by tasks of the runtime.
+        runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
+    }
     // Whoever reads from a terminal need not be waited for.
     runtime.shutdown_background();
     done.ok_or_else(|| Failure::interrupted(what))

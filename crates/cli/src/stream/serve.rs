@@ -122,10 +122,25 @@ impl From<ModeArg> for Mode {
     }
 }
 
+/// Whether the source has what options are for.
+fn fits(args: &Args, source: &Source) -> Result<(), Failure> {
+    if args.is_looped && !matches!(source, Source::File(_) | Source::Ffmpeg(_)) {
+        return Err(Failure::new(format!("--loop begins a file again: {} is none", args.source)));
+    }
+    if args.ingest_token.is_some() && !matches!(source, Source::Ingest) {
+        return Err(Failure::new(format!(
+            "--ingest-token is for who puts a stream in: SOURCE must be ingest, not {}",
+            args.source
+        )));
+    }
+    Ok(())
+}
+
 /// Serves until the source or the user ends it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let source = Source::parse(&args.source, args.via_ffmpeg)?;
+    fits(args, &source)?;
     let path = args.key.clone().map_or_else(identity_file::stream_path, Ok)?;
     let identity = identity_file::load_or_make(&path)?;
     let options = SourceOptions {

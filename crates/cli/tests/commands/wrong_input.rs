@@ -130,6 +130,8 @@ fn an_option_that_would_do_nothing_is_refused() {
         (&["stream", "serve", "absent.ts", "--http-origin", "https://a.example/"], "expected a site"),
         (&["stream", "serve", "absent.ts", "--http-origin", "https://A.example"], "expected a site"),
         (&["stream", "serve", "absent.ts", "--http-origin", "https://a.example:443"], "cannot read absent.ts"),
+        (&["stream", "serve", "pattern:", "--loop"], "--loop begins a file again: pattern: is none"),
+        (&["stream", "serve", "a.ts", "--ingest-token", "x"], "SOURCE must be ingest, not a.ts"),
         (&["stream", "serve", "absent.ts", "--http-name", "a/b"], "expected a name such as tv.example.org"),
         (&["stream", "serve", "absent.ts", "--http-name", "tv.example:80"], "expected a name"),
         (&["stream", "serve", "absent.ts", "--http-name", "TV.example"], "cannot read absent.ts"),

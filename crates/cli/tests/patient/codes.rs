@@ -130,6 +130,24 @@ fn a_receiver_that_has_the_code_may_wait_for_its_sender() {
 }
 
 #[test]
+fn a_receiver_that_waited_and_was_interrupted_may_wait_again_by_the_same_code() {
+    let (_relay, at) = relay();
+    let folder = tempfile::tempdir().unwrap();
+    let wait = || {
+        let mut receiver = start(&["receive", "4-crowfoot-orlando", "--out", "in", "--relays", &at], folder.path());
+        receiver.after("waiting for the sender");
+        receiver
+    };
+    for _ in 0..2 {
+        let receiver = wait();
+        receiver.interrupt();
+        let (code, out, err) = receiver.end();
+        assert_eq!(code, Some(130), "{out} {err}");
+    }
+    wait();
+}
+
+#[test]
 fn a_wrong_guess_burns_the_code_and_the_sender_has_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
