@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path):
 
 def test_numbers_of_numpy_are_numbers():
     plain = anabranch.run(OVERLAY, overrides={"overlay.relays": 2, "run.seconds": 20})
-    of_numpy = anabranch.run(OVERLAY, overrides={"overlay.relays": numpy.int64(2), "run.seconds": numpy.float32(20)})
+    of_numpy = anabranch.run(OVERLAY, overrides={"overlay.relays": numpy.int64(2), "run.seconds": numpy.uint8(20)})
     assert plain["metrics"] == of_numpy["metrics"]
     swept = anabranch.sweep(OVERLAY, {"overlay.relays": numpy.arange(1, 3)})
     assert [point["set"]["overlay.relays"] for point in swept["points"]] == ["1", "2"]
