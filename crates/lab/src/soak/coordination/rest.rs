@@ -7,7 +7,8 @@ use anabranch_proto::coordination::budget::{lease, lifetime, period};
 use anabranch_proto::coordination::coordinator::{Duty, LinkConfig};
 use anabranch_proto::session::FlowSessions;
 
-use super::{CALM, COORDINATOR, Rule, Stage, TICK};
+use super::stage::Stage;
+use super::{CALM, COORDINATOR, Rule, TICK};
 
 /// Rounds of reports, a decision and directives after which what hosts may send is at rest, once none is alone.
 ///
