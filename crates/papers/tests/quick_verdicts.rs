@@ -21,7 +21,8 @@ const WITH_TABLES: [&str; 3] = ["xavier-fig-1", "xavier-fig-2", "remy-golden"];
 
 /// Experiments on overlays whose quick form takes half a minute or more, or is of the same kind as
 /// another's.
-const LONG: [&str; 10] = [
+const LONG: [&str; 11] = [
+    "anabranch-learners",
     "raiber-fig-7.4",
     "raiber-fig-7.5",
     "raiber-fig-7.6",
