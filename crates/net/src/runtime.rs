@@ -9,6 +9,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::machine::Arrival;
@@ -25,6 +26,9 @@ use crate::wait::{Waiter, Waker};
 /// Datagrams that have waited long enough and leave before sockets are read again: 32 of them fit
 /// the smallest usual socket buffer (208 KiB) three times over.
 const PORTION: usize = 32;
+
+/// Datagrams of one reading after which more are gathered: one may be all there is, and of more there are enough.
+const GATHERED: RangeInclusive<usize> = 2..=24;
 
 /// Takes datagrams that are not the endpoint's, before it sees them; false for those that are.
 pub type Diversion = Box<dyn FnMut(&Arrival<SocketAddr>, &[u8]) -> bool + Send>;
@@ -52,6 +56,12 @@ pub struct Runtime<E: Endpoint> {
     /// What an endpoint is shown.
     inbox: E::Inbox,
     exit: Exit<E>,
+    /// How long datagrams are gathered while many come.
+    gather: Duration,
+    /// Until when nothing is read, so that more comes together.
+    gathers_until: Option<Time>,
+    /// When something was read last.
+    last_read: Time,
 }
 
 impl<E: Endpoint> fmt::Debug for Runtime<E> {
@@ -90,7 +100,18 @@ impl<E: Endpoint> Runtime<E> {
                 bytes: Vec::new(),
             },
             waiter,
+            gather: Duration::ZERO,
+            gathers_until: None,
+            last_read: Time::ZERO,
         })
+    }
+
+    /// From now on, while datagrams come a few at a time and shortly after each other, they wait at the socket for up to
+    /// `longest`, so that more of them are handled together: each time that a thread is woken costs as much as several
+    /// datagrams. What comes seldom waits for nothing, and where many wait already nothing does. Wakers are heard once
+    /// such a time is over.
+    pub fn gather(&mut self, longest: Duration) {
+        self.gather = longest;
     }
 
     /// Now, on the runtime's clock.
@@ -231,14 +252,36 @@ impl<E: Endpoint> Runtime<E> {
         // What has just been sent may wait for a link.
         wake = wake.min(exit.waiting.next());
         let longest = if busy { Duration::ZERO } else { wake.since(exit.clock.now()) };
-        self.wait((busy || wake < Time::MAX).then_some(longest))?;
+        if !self.pause(busy, wake) {
+            self.wait((busy || wake < Time::MAX).then_some(longest))?;
+        }
+        let mut received = 0;
         for number in 0..self.members.len() {
             if self.members[number].readable {
-                self.receive_portion(number)?;
+                received += self.receive_portion(number)?;
             }
+        }
+        if received > 0 && self.gather > Duration::ZERO {
+            let now = self.now();
+            let before = std::mem::replace(&mut self.last_read, now);
+            let gathers = GATHERED.contains(&received) && now.since(before) < self.gather * 2;
+            self.gathers_until = gathers.then_some(now + self.gather);
         }
         self.exit.events.end_turn();
         Ok(())
+    }
+
+    /// Lets datagrams gather, if they shall, until `wake` at the latest; whether it did, and sockets are to be read.
+    fn pause(&mut self, busy: bool, wake: Time) -> bool {
+        let Some(until) = self.gathers_until.take() else { return false };
+        let now = self.now();
+        let until = until.min(wake);
+        if busy || until <= now || self.members.iter().any(|member| member.blocked) {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_nanos(until.since(now).as_nanos()));
+        self.members.iter_mut().for_each(|member| member.readable = true);
+        true
     }
 
     /// Turns until `until`.
@@ -307,8 +350,8 @@ impl<E: Endpoint> Runtime<E> {
         })
     }
 
-    /// Takes a portion of what waits at a socket.
-    fn receive_portion(&mut self, number: usize) -> io::Result<()> {
+    /// Takes a portion of what waits at a socket; how many datagrams it was.
+    fn receive_portion(&mut self, number: usize) -> io::Result<usize> {
         let now = self.now();
         let Runtime { members, exit, batch, inbox, .. } = self;
         let member = &mut members[number];
@@ -326,7 +369,7 @@ impl<E: Endpoint> Runtime<E> {
         exit.counters.received += received.datagrams as u64;
         member.wake(number, exit);
         member.flush(&mut exit.counters.out);
-        Ok(())
+        Ok(received.datagrams)
     }
 }
 
@@ -443,6 +486,51 @@ mod tests {
             assert_eq!((other.recv(&mut datagram).unwrap(), datagram[0]), (1000, byte));
         }
         assert_eq!((runtime.counters().out.sent, runtime.machine(0).calls), (4, 2));
+    }
+
+    #[test]
+    fn what_comes_a_few_at_a_time_is_gathered_and_what_comes_alone_is_not() {
+        let (mut runtime, other) = runtime(0);
+        let longest = Duration::from_millis(500);
+        runtime.gather(longest);
+        let address = runtime.local_addr(0).unwrap();
+        let send = |count: usize| (0..count).for_each(|_| _ = other.send_to(&[1], address).unwrap());
+        let until = |runtime: &Runtime<Burst>| runtime.now() + Duration::SECOND * 60;
+        // Reads what waits; how long that took.
+        let read = |runtime: &mut Runtime<Burst>, until: Time| {
+            let began = runtime.now();
+            runtime.turn(until).unwrap();
+            runtime.now().since(began)
+        };
+        for _ in 0..2 {
+            send(2);
+            let until = until(&runtime);
+            read(&mut runtime, until);
+        }
+        assert_eq!(runtime.counters().received, 4);
+        send(1);
+        let later = std::thread::spawn({
+            let other = other.try_clone().unwrap();
+            move || {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                other.send_to(&[2], address).unwrap();
+            }
+        });
+        let last = until(&runtime);
+        let took = read(&mut runtime, last);
+        later.join().unwrap();
+        // It began when the reading before was over.
+        assert!(took >= longest - Duration::from_millis(100), "{took:?}");
+        assert_eq!(runtime.counters().received, 6, "what came meanwhile is read with it");
+        // What is due is done when it is.
+        let soon = runtime.now() + Duration::from_millis(3);
+        assert!(read(&mut runtime, soon) < longest / 2);
+        send(1);
+        runtime.turn(Time::ZERO).unwrap();
+        send(1);
+        let last = until(&runtime);
+        assert!(read(&mut runtime, last) < longest / 2, "one alone");
+        assert_eq!(runtime.counters().received, 8);
     }
 
     #[test]

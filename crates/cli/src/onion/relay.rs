@@ -170,9 +170,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             metrics.renew(figures(&relay, &edge, is_listed).rows());
             note(&mut relay, observer.as_mut())?;
         }
-        let is_busy = edge.poll(&mut relay);
-        let until = if is_busy { relay.now() } else { relay.now() + LOOK };
-        relay.turn(until)?;
+        let until = relay.now() + LOOK;
+        edge.turn(&mut relay, until)?;
         while let Some(news) = relay.poll_news() {
             match news {
                 RelayNews::Service(event) => edge.on_event(&mut relay, event),

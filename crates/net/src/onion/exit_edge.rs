@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use anabranch_control::time::Time;
 use anabranch_onion::crypto::Real;
 use anabranch_onion::node::{ServiceEvent, SessionService, WithMailboxes};
 use anabranch_onion::session::ExitEvent;
@@ -69,6 +70,19 @@ impl ExitEdge {
         self.streams.connections()
     }
 
+    /// Passes on what tasks have said, does what is due at `relay`, and waits for something to happen there, at most
+    /// until `until`. For a relay of this one type, so that what handles packets is compiled here, and optimised as this
+    /// crate is, and not where a program calls it.
+    ///
+    /// # Errors
+    ///
+    /// When the system can't wait or read.
+    pub fn turn(&mut self, relay: &mut OnionRelay<ExitService>, until: Time) -> io::Result<()> {
+        let is_busy = self.poll(relay);
+        let until = if is_busy { relay.now() } else { until };
+        relay.turn(until)
+    }
+
     /// Something has happened in a session of `relay`.
     pub fn on_event(&mut self, relay: &mut OnionRelay<ExitService>, happened: ServiceEvent) {
         let _tasks = self.tasks.enter();
@@ -80,7 +94,7 @@ impl ExitEdge {
     }
 
     /// Passes on what tasks have said; whether there may be more.
-    pub fn poll(&mut self, relay: &mut OnionRelay<ExitService>) -> bool {
+    fn poll(&mut self, relay: &mut OnionRelay<ExitService>) -> bool {
         let _tasks = self.tasks.enter();
         for _ in 0..PORTION {
             let Ok((connection, said)) = self.said.try_recv() else { return false };

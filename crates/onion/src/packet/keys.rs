@@ -4,7 +4,7 @@
 //! The first packet under a key sets it up (index 0); k − 1 further ones show one-time ids. Since packets
 //! overtake each other, a key is used again only when the packet that set it up is known to have arrived,
 //! and then for [`AHEAD_AT_FIRST`] packets, until one of those is known to have, and [`AHEAD`] past the newest. A new key
-//! is set up before the old ones run out: as many ids are kept as packets are on their way.
+//! is set up before the old ones run out: where keys that may be used are short, each packet sets up one.
 //!
 //! A key whose packets do not arrive is given up, since its relay may have restarted. If one of them arrives after all,
 //! the relay has it: a burst of late packets does not cost the set-ups of all keys that they took.
@@ -32,13 +32,20 @@ pub const AHEAD_AT_FIRST: u16 = 8;
 /// for 4096 packets on their way that keep their order.
 const MOST_KEYS: usize = 1024;
 
+/// Packets that keys shall still be good for, for each that is on its way. A key lasts for four round trips, in which 1, 8,
+/// 32 and 23 of its 64 packets leave, 16 on average, and meanwhile it is good for 43 more on average: a rate that stands
+/// still needs 43 / 16 = 2.7. One that doubles each round trip has four times as many on their way once a key that is
+/// set up now is good for more than eight at a time, and where keys are short, each packet sets up one. With these, keys
+/// last for three times the packets that are on their way.
+const AHEAD_OF_USE: u32 = 8;
+
 /// Losses in a row, none of its packets having arrived between, after which a key is given up: its relay may
 /// have restarted. On paths that lose half of all packets, one key in 256 is given up for nothing.
 const LOSSES_TO_GIVE_UP: u8 = 8;
 
-/// Keys of one relay and position that were given up and may be taken up again: more than are in use at once where 1000
+/// Keys of one relay and position that were given up and may be taken up again: as many as are in use at once where 4096
 /// packets are on their way.
-const MOST_GIVEN_UP: usize = 32;
+const MOST_GIVEN_UP: usize = 256;
 
 /// Whose packets share keys at the relays behind guards. Those of two isolations have none in common, so that no relay
 /// there, an exit least of all, can tell by its keys that both are of one user.
@@ -471,9 +478,12 @@ impl Stock {
         self.given_up.insert(key);
     }
 
-    /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets are on their way.
+    /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets may soon be on their way. For
+    /// few of them what one key has is enough.
     fn needs_key(&self, most: u16) -> bool {
-        self.left < self.underway.max(u32::from(most / 2)) && self.keys.len() < MOST_KEYS
+        let most = u32::from(most);
+        let many = (self.underway * AHEAD_OF_USE).saturating_sub(most);
+        self.left < many.max(self.underway).max(most / 2) && self.keys.len() < MOST_KEYS
     }
 
     /// The next packet of the oldest key that may be used: key, serial and index. A key's last packet takes it
@@ -493,6 +503,8 @@ impl Stock {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::crypto::Transparent;
     use crate::packet::BODY;
@@ -555,6 +567,35 @@ mod tests {
         assert!(given_up < before && net.user.len() >= before, "{before} keys, {given_up}, {}", net.user.len());
         let (_, set_ups) = send(&mut net, 16);
         assert!(set_ups <= 1, "{set_ups} of 16 set up keys");
+    }
+
+    #[test]
+    fn a_rate_that_doubles_finds_keys_that_may_be_used() {
+        let mut net = settled(5);
+        let (mut set_ups, mut packets) = (0, 0);
+        let mut send = |net: &mut Net<Transparent>| {
+            let (mut datagram, receipt) = net.packet(&PATH, &[0; BODY]);
+            packets += 1;
+            set_ups += usize::from(is_set_up(&datagram));
+            net.carry(RelayIndex(0), &mut datagram);
+            receipt
+        };
+        let mut underway: VecDeque<Receipt> = (0..16).map(|_| send(&mut net)).collect();
+        let most = 1024;
+        for round in 0..44 {
+            // Each that arrives gives rise to another, and every fourth round trip to two.
+            let grows = round % 4 == 0 && underway.len() < most;
+            for _ in 0..underway.len() {
+                let receipt = underway.pop_front().expect("so many are on their way");
+                net.user.arrived(&receipt);
+                (0..1 + usize::from(grows)).for_each(|_| underway.push_back(send(&mut net)));
+            }
+        }
+        assert_eq!(underway.len(), most);
+        // One in 64, and those that are left in the end.
+        let left = AHEAD_OF_USE as usize * most / 64;
+        let bound = packets / 64 + left + left / 4;
+        assert!(set_ups <= bound, "{set_ups} of {packets} packets set up keys, {bound} would do");
     }
 
     #[test]

@@ -22,6 +22,12 @@ pub const BLOCK_LIFE: Duration = Duration::from_millis(300_000);
 /// No cell counts as lost sooner after it is known that its block was used: two senders' grain.
 const LEAST_GRACE: Duration = Duration::from_millis(10);
 
+/// Blocks that are out at most before any has come back. For each that has, one more may be: twice as many in the time that
+/// a block takes, which is what conserves packets in slow start [Jacobson 1988, 1]. All at once they would each set up keys
+/// at their relays, for no other is known to be there: a thousand take a twentieth of a second of a processor at the
+/// client and as much at relays, all round trips grow by that, and with them what [`Grants::set_target`] is given.
+pub const FIRST_BLOCKS: usize = 256;
+
 /// Blocks that a service holds.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
@@ -124,11 +130,13 @@ pub struct Grants {
     used: BinaryHeap<Reverse<(Time, u64)>>,
     size: Option<usize>,
     target: usize,
+    /// As far as what has come back lets it be.
+    most: usize,
     offset: LeastOffset,
 }
 
 impl Grants {
-    /// As many as `target` shall be with the service or on their way.
+    /// As many as `target` shall be with the service or on their way, as far as others have come back.
     pub fn new(target: usize) -> Grants {
         Grants {
             fresh: VecDeque::new(),
@@ -138,23 +146,24 @@ impl Grants {
             used: BinaryHeap::new(),
             size: None,
             target,
+            most: FIRST_BLOCKS,
             offset: LeastOffset::default(),
         }
     }
 
-    /// Sets how many shall be out, at most [`MAX_POOL`].
+    /// Sets how many shall be out, at most [`MAX_POOL`]. Beyond [`FIRST_BLOCKS`] it takes one more that came back for each.
     pub fn set_target(&mut self, target: usize) {
         self.target = target.min(MAX_POOL);
     }
 
-    /// How many shall be out.
+    /// How many shall be out now.
     pub fn target(&self) -> usize {
-        self.target
+        self.target.min(self.most)
     }
 
     /// How many should be made.
     pub fn wanted(&self) -> usize {
-        self.target.saturating_sub(self.given.len() + self.fresh.len())
+        self.target().saturating_sub(self.given.len() + self.fresh.len())
     }
 
     /// How many are with the service or on their way, as far as is known.
@@ -225,6 +234,7 @@ impl Grants {
     /// the fastest lately.
     pub fn on_returned(&mut self, now: Time, serial: u64, left: Time) -> Duration {
         let delay = self.offset.excess(now, left, now);
+        self.most = MAX_POOL.min(self.most + 1);
         if let Some(Grant { place: Place::Held(arrived), .. }) = self.given.remove(&serial) {
             self.held.remove(&(arrived, serial));
             // All that came before it were used before it: their cells left by now.
@@ -331,6 +341,31 @@ mod tests {
         assert_eq!((&lost[..], grants.outstanding(), grants.wanted()), (&[3][..], 1, 3), "1 may still be unused");
         grants.on_returned(at(90), 3, at(1009));
         assert_eq!(grants.outstanding(), 1);
+    }
+
+    #[test]
+    fn blocks_that_came_back_bound_how_many_more_are_out() {
+        let mut grants = Grants::new(MAX_POOL);
+        let give = |grants: &mut Grants| {
+            let wanted = grants.wanted();
+            (0..wanted).for_each(|_| _ = grants.put(&[1], Duration::ZERO).unwrap());
+            grants.take(at(0), wanted, &mut Vec::new())
+        };
+        let (first, count) = give(&mut grants);
+        assert_eq!((count as usize, grants.wanted()), (FIRST_BLOCKS, 0));
+        grants.on_delivered(first, count, at(1));
+        grants.on_returned(at(2), 0, at(1));
+        assert_eq!(grants.wanted(), 2, "another for it, and one more");
+        for serial in 1..FIRST_BLOCKS as u64 {
+            grants.on_returned(at(2), serial, at(1));
+        }
+        assert_eq!(grants.wanted(), 2 * FIRST_BLOCKS);
+        // What is given up is made anew at once.
+        give(&mut grants);
+        grants.write_off();
+        assert_eq!(grants.wanted(), 2 * FIRST_BLOCKS);
+        grants.set_target(40);
+        assert_eq!(grants.wanted(), 40);
     }
 
     #[test]

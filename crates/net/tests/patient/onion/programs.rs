@@ -54,8 +54,8 @@ fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
     let mut relay = OnionRelay::start(settings, socket, WithMailboxes::new(mailboxes, sessions)).expect("it starts");
     let mut edge = ExitEdge::start(policy, relay.runtime().waker()).expect("it starts");
     while !stop.load(Ordering::Relaxed) {
-        let wait = if edge.poll(&mut relay) { Duration::ZERO } else { Duration::from_millis(20) };
-        relay.turn(relay.now() + wait).expect("it turns");
+        let until = relay.now() + Duration::from_millis(20);
+        edge.turn(&mut relay, until).expect("it turns");
         while let Some(news) = relay.poll_news() {
             if let RelayNews::Service(event) = news {
                 edge.on_event(&mut relay, event);
