@@ -34,8 +34,8 @@ use anabranch_proto::session::PeerKey;
 use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
 use anabranch_proto::stream::gossip::Mass;
 use anabranch_proto::stream::message::{
-    Assignment, BufferMap, Children, Contact, Datagram as StreamDatagram, Message as StreamMessage, Mode, Parent,
-    ParentReport, Report, SilentFeed, StreamInfo, Welcome,
+    Assignment, BufferMap, Children, Contact, Datagram as StreamDatagram, FeedReport, Message as StreamMessage, Mode,
+    Parent, Report, SilentFeed, StreamInfo, Welcome,
 };
 use anabranch_proto::stream::overlay::{Happened, Happening, OverlayView, ViewerFigures, ViewerState};
 use anabranch_proto::stream::packet::{PacketId, SliceSet, Stamp};
@@ -272,8 +272,9 @@ fn streams() -> Vec<(String, Vec<u8>)> {
         children: vec![Children { slice: 2, children: vec![ClientId(8), ClientId(9)] }],
         places: 12,
     };
-    let of_parent = ParentReport { parent: ClientId(3), expected: 100, received: 99, forged: 1 };
-    let report = Report { played: 5, skipped: 1, neighbours: 4, parents: vec![of_parent], ..Report::default() };
+    let feed = FeedReport { slice: 1, parent: Some(ClientId(3)), expected: 100, received: 99 };
+    let (feeds, forgers) = (vec![feed], vec![ClientId(5)]);
+    let report = Report { played: 5, skipped: 1, neighbours: 4, feeds, forgers, ..Report::default() };
     let silent = SilentFeed { slice: 3, parent: Some(ClientId(3)), asked: None, is_excused: true };
     let viewer = |number| ViewerFigures {
         client: ClientId(number),

@@ -14,7 +14,7 @@
 mod informing;
 mod reaching;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
@@ -118,9 +118,8 @@ pub struct Client<A, C: Content> {
     pub(super) chains: Chains,
     pub(super) played: u64,
     pub(super) skipped: u64,
-    /// Those who sent what is not the source's: packets since the last report, and none of them is dealt
-    /// with any more.
-    pub(super) forged: BTreeMap<ClientId, u16>,
+    /// Those who sent what is not the source's: since the last report, and none of them is dealt with any more.
+    pub(super) forged: BTreeSet<ClientId>,
     pub(super) forgers: VecDeque<ClientId>,
     pub(super) measured: Measured,
     /// Whether it has asked to be named to nobody.
@@ -145,7 +144,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             chains: Chains::default(),
             played: 0,
             skipped: 0,
-            forged: BTreeMap::new(),
+            forged: BTreeSet::new(),
             forgers: VecDeque::new(),
             measured: Measured::default(),
             asks_privacy: false,
@@ -350,8 +349,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if let Some((_, packet)) = watching.receiving.buffer().get(id) {
             watching.monitoring.on_packet(C::packet_length(packet));
         }
-        for child in watching.pushing.children(id.slice(watching.info.slices)) {
-            if child != from {
+        for (child, is_moved) in watching.pushing.receivers(id.slice(watching.info.slices)) {
+            if child == from {
+                continue;
+            }
+            if is_moved {
+                self.uplink.ask(now, child, [id], now + SILENCE, watching.mesh.has(child).unwrap_or(0));
+            } else {
                 self.uplink.push(now, child, id);
             }
         }
@@ -363,9 +367,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let client = self.peers.get(from).and_then(|peer| peer.client);
         sessions.event(ClientEvent::Forged(client));
         let Some(client) = client else { return };
-        if self.forged.len() < MOST_SESSIONS || self.forged.contains_key(&client) {
-            let forged = self.forged.entry(client).or_default();
-            *forged = forged.saturating_add(1);
+        if self.forged.len() < MOST_SESSIONS {
+            self.forged.insert(client);
         }
         if !self.forgers.contains(&client) {
             if self.forgers.len() == MOST_FORGERS {

@@ -16,7 +16,7 @@
 use anabranch_control::time::{Duration, Time};
 
 use super::content::ClientId;
-use super::message::{Contact, Parent, SilentFeed};
+use super::message::{Contact, FeedReport, Parent, SilentFeed};
 use super::packet::{PacketId, SliceSet};
 use super::pushes::Pushes;
 use crate::session::SessionId;
@@ -307,19 +307,22 @@ impl<A: Copy> Feeds<A> {
         }
     }
 
-    /// What clients pushed between the last two calls before this one, by slice: who, how many packets
-    /// those that came show that it should have pushed, and how many came. One that pushes nothing is
-    /// silent, and not among them.
-    pub fn take_counts(&mut self, mut report: impl FnMut(ClientId, u16, u16)) {
-        let slices = self.slices.len() as u64;
-        for state in &mut self.slices {
-            let taken = state.pushes.take(state.last, slices);
-            if let (Some((expected, received)), Feed::Client(client)) = (taken, state.feed)
-                && expected > 0
-            {
-                report(client, expected, received);
-            }
+    /// What was pushed of each slice between the last two calls before this one: by whom, how many packets those that
+    /// came show that it should have pushed, and how many came. Of one that has pushed nothing yet none are expected:
+    /// it is silent.
+    pub fn take_counts(&mut self) -> Vec<FeedReport> {
+        let count = self.slices.len() as u64;
+        let mut reports = Vec::new();
+        for (slice, state) in (0..).zip(&mut self.slices) {
+            let (expected, received) = state.pushes.take(state.last, count).unwrap_or_default();
+            let parent = match state.feed {
+                Feed::None => continue,
+                Feed::Server => None,
+                Feed::Client(client) => Some(client),
+            };
+            reports.push(FeedReport { slice, parent, expected, received });
         }
+        reports
     }
 
     /// Looks for slices that are silent; `end` is the packet above all that have come.

@@ -138,17 +138,17 @@ impl<A> Parent<A> {
     }
 }
 
-/// What a client tells the server of a parent of the last period.
+/// What a client tells the server of a slice in the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParentReport {
-    /// Who.
-    pub parent: ClientId,
-    /// Packets that it should have pushed.
+pub struct FeedReport {
+    /// Which.
+    pub slice: u8,
+    /// Who should push it; none for the server.
+    pub parent: Option<ClientId>,
+    /// Packets that it should have pushed; 0 if it has not begun.
     pub expected: u16,
     /// Packets that came from it first or at all in time.
     pub received: u16,
-    /// Packets of it that were not those of the source.
-    pub forged: u16,
 }
 
 /// What a client tells the server regularly, also as a sign of life.
@@ -167,8 +167,10 @@ pub struct Report {
     pub delay: Option<Duration>,
     /// How many neighbours it has.
     pub neighbours: u8,
-    /// What became of its parents' pushes.
-    pub parents: Vec<ParentReport>,
+    /// What became of each slice that somebody should push to it.
+    pub feeds: Vec<FeedReport>,
+    /// Who has sent it packets that were not those of the source.
+    pub forgers: Vec<ClientId>,
 }
 
 /// A slice of which nothing comes.
@@ -372,7 +374,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
                 2 + 2 + contacts + parents + children
             }
             Message::Neighbours(contacts) => 1 + CONTACT * contacts.len(),
-            Message::Report(report) => 4 * 8 + 4 + 2 + 10 * report.parents.len(),
+            Message::Report(report) => 4 * 8 + 4 + 3 + 10 * report.feeds.len() + 4 * report.forgers.len(),
             Message::Silent(feeds) => 1 + 10 * feeds.len(),
             Message::Subscribe { .. } => 16,
             Message::Chain(link) => 4 + 1 + link.next.as_ref().map_or(0, |_| CONTACT),

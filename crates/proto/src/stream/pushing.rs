@@ -3,7 +3,8 @@
 //! A child asks its parent, and the server tells the parent whom it has assigned. Either may come
 //! first, and a child whose parent has died asks another before the server knows. So whoever asks is
 //! served while there is room, but stays only if the server has named it soon after; and whoever the
-//! server takes away stays until it says that it is served elsewhere, but no longer than that.
+//! server takes away stays until it says that it is served elsewhere, but no longer than that. Meanwhile it gets what pushes to the
+//! others leave of the line: it may be gone for the very reason that there was too little for all.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +38,8 @@ struct Child {
     client: ClientId,
     /// Since when the server has not named it; none while it does.
     unassigned_since: Option<Time>,
+    /// The server had named it, and does not any more.
+    is_moved: bool,
     /// It does not answer: it gets nothing, and takes no place from others, until it does.
     is_silent: bool,
 }
@@ -70,6 +73,13 @@ impl Pushing {
     /// server takes them away.
     pub fn set_places(&mut self, places: usize) {
         self.places = places;
+    }
+
+    /// Who gets `slice`, and whether the server has moved it to another parent: that one pushes soon, or does already.
+    #[inline]
+    pub fn receivers(&self, slice: u8) -> impl Iterator<Item = (SessionId, bool)> {
+        let children = self.children[usize::from(slice)].iter().filter(|child| !child.is_silent);
+        children.map(|child| (child.session, child.is_moved))
     }
 
     /// How many children there are that answer, over all slices.
@@ -125,7 +135,7 @@ impl Pushing {
                 continue;
             }
             let unassigned_since = if is_assigned { None } else { Some(now) };
-            children.push(Child { session, client, unassigned_since, is_silent: false });
+            children.push(Child { session, client, unassigned_since, is_moved: false, is_silent: false });
             self.held += 1;
         }
         refused
@@ -157,8 +167,9 @@ impl Pushing {
     pub fn on_assigned(&mut self, now: Time, slice: u8, assigned: Vec<ClientId>) {
         let Some(children) = self.children.get_mut(usize::from(slice)) else { return };
         for child in children {
-            child.unassigned_since =
-                if assigned.contains(&child.client) { None } else { child.unassigned_since.or(Some(now)) };
+            let is_named = assigned.contains(&child.client);
+            child.is_moved = !is_named && (child.is_moved || child.unassigned_since.is_none());
+            child.unassigned_since = if is_named { None } else { child.unassigned_since.or(Some(now)) };
         }
         for client in &assigned {
             self.tried.remove(client);
@@ -276,6 +287,26 @@ mod tests {
         pushing.on_assigned(at(3900), 0, vec![ONE.1]);
         assert_eq!(sweep(&mut pushing, at(4000)), [(OTHER.0, 0)], "the time runs from when it was taken away");
         assert_eq!(pushing.held(), 0);
+    }
+
+    #[test]
+    fn who_was_moved_is_told_from_who_is_here_and_from_who_comes() {
+        let mut pushing = Pushing::new(1);
+        pushing.set_places(4);
+        pushing.on_assigned(at(0), 0, vec![ONE.1]);
+        ask(&mut pushing, at(0), ONE, 1);
+        ask(&mut pushing, at(0), OTHER, 1);
+        let receivers = |pushing: &Pushing| pushing.receivers(0).map(|(session, moved)| (session.0, moved)).collect();
+        let nobody: Vec<(u32, bool)> = receivers(&pushing);
+        assert_eq!(nobody, [(0, false), (1, false)], "the server's word on the other may come yet");
+        for millis in [100, 200] {
+            pushing.on_assigned(at(millis), 0, vec![OTHER.1]);
+            let moved: Vec<(u32, bool)> = receivers(&pushing);
+            assert_eq!(moved, [(0, true), (1, false)]);
+        }
+        pushing.on_assigned(at(300), 0, vec![ONE.1, OTHER.1]);
+        let back: Vec<(u32, bool)> = receivers(&pushing);
+        assert_eq!(back, [(0, false), (1, false)]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl ReportHistory {
             self.between = Packets { played, skipped };
             self.between_at = now;
         }
-        self.last = Some(Report { parents: Vec::new(), ..*report });
+        self.last = Some(Report { feeds: Vec::new(), forgers: Vec::new(), ..*report });
     }
 
     /// Its last report, without what it said of its parents.

@@ -226,10 +226,11 @@ fn a_lost_packet_is_fetched_from_neighbours() {
     stage.network.fate = Box::new(move |_, _, _, datagram| {
         !matches!(datagram, super::message::Datagram::Packet { .. }) || !rng.chance(0.05)
     });
-    stage.run(at(30_000));
+    // What leaves in the last 2.7 s may still be waited for.
+    stage.run(at(33_000));
     for node in 1..=8 {
         let (played, skipped) = stage.played(node, at(14_000));
-        assert!(played > 15 * 190 && skipped == 0, "{node}: {played} played, {skipped} skipped");
+        assert!(played > 16 * 190 && skipped == 0, "{node}: {played} played, {skipped} skipped");
     }
 }
 

@@ -7,6 +7,7 @@ mod blame;
 pub(super) mod capacity;
 mod explored;
 mod neighbours;
+pub(super) mod supply;
 mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ mod private;
 
 pub use self::private::PrivateViewer;
 use self::private::PrivateViewers;
+use self::supply::Supply;
 use self::word::Word;
 
 /// How trees are kept.
@@ -116,6 +118,8 @@ pub struct Viewer<A> {
     neighbours: usize,
     /// What its word is worth that somebody has died.
     word: Word,
+    /// What it had to pass on.
+    supply: Supply,
 }
 
 /// All who watch.
@@ -378,6 +382,7 @@ impl<A: Copy + Eq> Tracker<A> {
             explored: None,
             neighbours: 0,
             word: Word::default(),
+            supply: Supply::new(self.config.slices),
         });
         self.slots.insert(client, slot);
         let place = self.taken.partition_point(|&other| other < slot);

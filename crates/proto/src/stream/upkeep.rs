@@ -3,8 +3,8 @@
 use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, REPORT_PERIOD, ROUND, TICK};
-use super::content::Content;
-use super::message::{Datagram, Message, Mode, ParentReport, Report};
+use super::content::{ClientId, Content};
+use super::message::{Datagram, Message, Mode, Report};
 use super::overlay::ASK_PERIOD;
 use super::packet::SliceSet;
 use super::peers::GREETING_TIME;
@@ -88,27 +88,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
         watching.next_report = now + REPORT_PERIOD;
         let delay = watching.receiving.delay(now);
-        let mut parents: Vec<ParentReport> = Vec::new();
-        watching.feeds.take_counts(|parent, expected, received| {
-            match parents.iter_mut().find(|report| report.parent == parent) {
-                Some(report) => {
-                    report.expected = report.expected.saturating_add(expected);
-                    report.received = report.received.saturating_add(received);
-                }
-                None => parents.push(ParentReport { parent, expected, received, forged: 0 }),
-            }
-        });
-        for (parent, forged) in std::mem::take(&mut self.forged) {
-            match parents.iter_mut().find(|report| report.parent == parent) {
-                Some(report) => report.forged = forged,
-                None => parents.push(ParentReport { parent, expected: 0, received: 0, forged }),
-            }
-        }
+        let feeds = watching.feeds.take_counts();
+        let forgers: Vec<ClientId> = std::mem::take(&mut self.forged).into_iter().collect();
         let neighbours = watching.mesh.len() as u8;
         let (capacity, sent) = self.measured.report();
         let capacity = capacity.unwrap_or_default();
         let (played, skipped) = (self.played, self.skipped);
-        let report = Report { capacity, sent, played, skipped, delay, neighbours, parents };
+        let report = Report { capacity, sent, played, skipped, delay, neighbours, feeds, forgers };
         sessions.send(server, Message::Report(Box::new(report)));
     }
 }

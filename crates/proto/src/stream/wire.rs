@@ -14,8 +14,9 @@
 //! ticket: client 4, key 32, expires 4, signature   6 ping, 7 pong
 //!                                                  8 neighbours   count 1, contacts
 //! An IPv4 address is written as the IPv6 address   9 report       capacity 8, sent 8, played 8, skipped 8,
-//! that stands for it (RFC 4291, 2.5.5.2).                         neighbours 1, count 1; each parent:
-//!                                                                 client 4, expected 2, received 2, forged 2
+//! that stands for it (RFC 4291, 2.5.5.2).                         neighbours 1; count 1, each feed: slice 1,
+//!                                                                 which 1, client 4, expected 2, received 2;
+//!                                                                 count 1, forgers: clients 4 each
 //!                                                 10 silent       count 1; each: slice 1, which 1, parent 4, asked 4
 //!                                                 11 greet        ticket
 //!                                                 12 subscribe    slices 8, from 8
@@ -39,7 +40,7 @@ use anabranch_control::units::Rate;
 use super::content::{ClientId, Content, MAX_GENERATION, Manifest, Ticket};
 use super::gossip::Mass;
 use super::message::{
-    Assignment, BufferMap, ChainLink, Children, Contact, Datagram, MAX_WANTED, Message, Mode, Parent, ParentReport,
+    Assignment, BufferMap, ChainLink, Children, Contact, Datagram, FeedReport, MAX_WANTED, Message, Mode, Parent,
     Report, SilentFeed, StreamInfo, Welcome,
 };
 use super::packet::{MAX_SLICES, PacketId, SliceSet, Stamp};
@@ -54,7 +55,7 @@ pub const MOST_MAP_WORDS: usize = 160;
 /// Children of one slice that a client is told: more than any uplink bears.
 pub const MOST_CHILDREN: usize = 1024;
 
-/// Contacts that are told at once, and parents that are reported at once.
+/// Contacts that are told at once, and forgers that are reported at once.
 pub const MOST_AT_ONCE: usize = u8::MAX as usize;
 
 /// The bit of a mode that says that all viewers are private.
@@ -346,8 +347,8 @@ const CONTACT: usize = 4 + 16 + 2 + 32;
 /// Bytes of a slice that is silent.
 const SILENT: usize = 1 + 1 + 4 + 4;
 
-/// Bytes of what is told of a parent.
-const PARENT_REPORT: usize = 4 + 2 + 2 + 2;
+/// Bytes of what is told of a slice.
+const FEED_REPORT: usize = 1 + 1 + 4 + 2 + 2;
 
 fn packet_id(reader: &mut Reader<'_>) -> Result<PacketId, CodecError> {
     reader.u64().map(PacketId)
@@ -510,7 +511,8 @@ fn read_assignment(reader: &mut Reader<'_>) -> Result<Assignment<SocketAddr>, Co
 const NO_DELAY: u32 = u32::MAX;
 
 fn write_report(report: &Report, writer: &mut Writer<'_>) {
-    let parents = &report.parents[..report.parents.len().min(MOST_AT_ONCE)];
+    let feeds = &report.feeds[..report.feeds.len().min(usize::from(MAX_SLICES))];
+    let forgers = &report.forgers[..report.forgers.len().min(MOST_AT_ONCE)];
     writer.u64(report.capacity.bits_per_sec());
     writer.u64(report.sent.bits_per_sec());
     writer.u64(report.played);
@@ -521,13 +523,16 @@ fn write_report(report: &Report, writer: &mut Writer<'_>) {
         }),
     );
     writer.u8(report.neighbours);
-    writer.u8(parents.len() as u8);
-    for parent in parents {
-        writer.u32(parent.parent.0);
-        writer.u16(parent.expected);
-        writer.u16(parent.received);
-        writer.u16(parent.forged);
+    writer.u8(feeds.len() as u8);
+    for feed in feeds {
+        writer.u8(feed.slice);
+        writer.u8(flags([feed.parent.is_some(), false, false]));
+        writer.u32(feed.parent.unwrap_or_default().0);
+        writer.u16(feed.expected);
+        writer.u16(feed.received);
     }
+    writer.u8(forgers.len() as u8);
+    forgers.iter().for_each(|forger| writer.u32(forger.0));
 }
 
 fn read_report(reader: &mut Reader<'_>) -> Result<Report, CodecError> {
@@ -536,13 +541,18 @@ fn read_report(reader: &mut Reader<'_>) -> Result<Report, CodecError> {
     let delay = Some(reader.u32()?).filter(|&delay| delay != NO_DELAY);
     let delay = delay.map(|delay| Duration::from_millis(u64::from(delay)));
     let (neighbours, count) = (reader.u8()?, usize::from(reader.u8()?));
-    let count = reader.count("parents", count, MOST_AT_ONCE, PARENT_REPORT)?;
-    let parent = |_| {
-        let parent = client_id(reader)?;
-        Ok(ParentReport { parent, expected: reader.u16()?, received: reader.u16()?, forged: reader.u16()? })
+    let count = reader.count("feeds", count, usize::from(MAX_SLICES), FEED_REPORT)?;
+    let feed = |_| {
+        let slice = slice(reader)?;
+        let [has_parent, ..] = read_flags("feed", reader)?;
+        let parent = Some(client_id(reader)?).filter(|_| has_parent);
+        Ok(FeedReport { slice, parent, expected: reader.u16()?, received: reader.u16()? })
     };
-    let parents = (0..count).map(parent).collect::<Result<_, CodecError>>()?;
-    Ok(Report { capacity, sent, played, skipped, delay, neighbours, parents })
+    let feeds = (0..count).map(feed).collect::<Result<_, CodecError>>()?;
+    let count = usize::from(reader.u8()?);
+    let count = reader.count("forgers", count, MOST_AT_ONCE, 4)?;
+    let forgers = (0..count).map(|_| client_id(reader)).collect::<Result<_, CodecError>>()?;
+    Ok(Report { capacity, sent, played, skipped, delay, neighbours, feeds, forgers })
 }
 
 fn read_silent(reader: &mut Reader<'_>) -> Result<SilentFeed, CodecError> {

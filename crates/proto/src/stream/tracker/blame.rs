@@ -8,7 +8,7 @@ use super::super::content::ClientId;
 use super::super::contribution::ANSWER;
 use super::super::feeds::SILENCE;
 use super::super::message::{Contact, Report, SilentFeed};
-use super::super::packet::{MAX_PACKET, MAX_SLICES};
+use super::super::packet::{MAX_PACKET, MAX_SLICES, SliceSet};
 use super::super::pushing::most_served;
 use super::super::tree::{NodeId, Substitute};
 use super::{Refusal, Tracker, Viewer};
@@ -46,22 +46,38 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let Some(viewer) = self.viewer_mut(client) else { return };
         viewer.reports.on_report(now, report);
+        viewer.supply.on_report(&report.feeds);
         let child = viewer.node;
-        let mut fed: Vec<(NodeId, u32)> = Vec::new();
-        for slice in 0..usize::from(self.config.slices) {
-            let Some(parent) = self.book.parent(slice, child) else { continue };
-            match fed.iter_mut().find(|(other, _)| *other == parent) {
-                Some((_, slices)) => *slices += 1,
-                None => fed.push((parent, 1)),
+        let packets = self.packets_of_a_slice() * MOST_REPORTED;
+        let mut told = SliceSet::default();
+        for feed in report.feeds.iter().filter(|feed| feed.slice < self.config.slices) {
+            let slice = usize::from(feed.slice);
+            if told.contains(feed.slice) {
+                continue;
+            }
+            told.insert(feed.slice);
+            let parent = feed.parent.and_then(|parent| self.viewer(parent)).map(|viewer| viewer.node);
+            let Some(parent) = parent.filter(|&parent| self.book.parent(slice, child) == Some(parent)) else {
+                continue;
+            };
+            let supplied = self.supplied(slice, parent);
+            if let Some(viewer) = &mut self.viewers[parent.slot()] {
+                viewer.contribution.on_feed(packets, supplied, feed);
             }
         }
-        let packets = self.packets_of_a_slice() * MOST_REPORTED;
-        for reported in report.parents.iter().take(usize::from(MAX_SLICES)) {
-            let Some(viewer) = self.viewer_mut(reported.parent) else { continue };
-            let slices = fed.iter().find(|(parent, _)| *parent == viewer.node).map_or(0, |(_, slices)| *slices);
-            let was_child = || viewer.former.iter().any(|&(child, until)| child == client && now < until);
-            if slices > 0 || was_child() {
-                viewer.contribution.on_report(now, client, slices, packets, reported);
+        self.on_accusations(now, client, &report.forgers);
+    }
+
+    /// Of `forgers` somebody has got what is not the source's. It is believed of those who are or were its parents.
+    fn on_accusations(&mut self, now: Time, client: ClientId, forgers: &[ClientId]) {
+        let Some(child) = self.viewer(client).map(|viewer| viewer.node) else { return };
+        for &forger in forgers.iter().take(usize::from(MAX_SLICES)) {
+            let Some(node) = self.viewer(forger).map(|viewer| viewer.node) else { continue };
+            let mut slices = 0..usize::from(self.config.slices);
+            let is_child = slices.any(|slice| self.book.parent(slice, child) == Some(node));
+            let Some(viewer) = self.viewer_mut(forger) else { continue };
+            if is_child || viewer.former.iter().any(|&(child, until)| child == client && now < until) {
+                viewer.contribution.on_accused(now, client);
             }
         }
     }
@@ -129,6 +145,9 @@ impl<A: Copy + Eq> Tracker<A> {
             viewer.missed[slice] = now;
         }
         if !is_blamed {
+            if let Some(parent) = feed.parent.filter(|_| current == feed.parent) {
+                self.on_excused(now, slice, parent);
+            }
             return;
         }
         let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
@@ -138,6 +157,19 @@ impl<A: Copy + Eq> Tracker<A> {
                 self.questions.push(session);
             }
             self.recount(node);
+        }
+    }
+
+    /// `parent` has said to a child that it misses `slice` itself, or has no room for it, or has missed it lately. It
+    /// may be there for all that; but of what it had, nothing came.
+    fn on_excused(&mut self, now: Time, slice: usize, parent: ClientId) {
+        let Some(node) = self.viewer(parent).filter(|parent| now.since(parent.joined) >= GRACE).map(|it| it.node)
+        else {
+            return;
+        };
+        let supplied = self.supplied(slice, node);
+        if let Some(viewer) = self.viewer_mut(parent) {
+            viewer.contribution.on_missed(supplied);
         }
     }
 

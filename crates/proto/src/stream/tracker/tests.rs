@@ -1,5 +1,5 @@
 use super::*;
-use crate::stream::message::{ParentReport, Report, SilentFeed};
+use crate::stream::message::{FeedReport, Report, SilentFeed};
 use crate::stream::on_wire;
 
 const SLICES: u8 = 8;
@@ -43,6 +43,16 @@ fn parent_of(tracker: &Tracker<u32>, slice: u8, client: ClientId) -> Option<Clie
 fn fed(tracker: &Tracker<u32>, clients: &[ClientId]) -> Vec<(u8, ClientId, ClientId)> {
     let all = clients.iter().flat_map(|&child| (0..SLICES).map(move |slice| (slice, child)));
     all.filter_map(|(slice, child)| Some((slice, child, parent_of(tracker, slice, child)?))).collect()
+}
+
+/// `child` reports that of each slice, from each parent, this part has come.
+fn says(tracker: &mut Tracker<u32>, now: Time, child: ClientId, part: impl Fn(u8, Option<ClientId>) -> f64) {
+    let feed = |slice: u8| {
+        let parent = parent_of(tracker, slice, child);
+        FeedReport { slice, parent, expected: 10, received: (10.0 * part(slice, parent)) as u16 }
+    };
+    let feeds = (0..SLICES).map(feed).collect();
+    tracker.on_report(now, child, &Report { feeds, ..Report::default() });
 }
 
 fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool) -> SilentFeed {
@@ -120,10 +130,7 @@ fn the_server_gives_away_whom_viewers_have_room_for() {
     let before = held(&tracker);
     for second in 1..60 {
         // Nobody holds more than one stream's worth of children before those say that they get it.
-        for (_, child, parent) in fed(&tracker, &clients) {
-            let report = ParentReport { parent, expected: 30, received: 30, forged: 0 };
-            tracker.on_report(at(1000 * second), child, &Report { parents: vec![report], ..Report::default() });
-        }
+        clients.iter().for_each(|&child| says(&mut tracker, at(1000 * second), child, |_, _| 1.0));
         tracker.review(at(1000 * second));
         tracker.improve(at(1000 * second));
     }
@@ -309,10 +316,10 @@ fn who_passes_nothing_on_goes_where_there_is_not_enough_and_comes_back_later() {
     // Whoever it has for children misses all of it.
     for second in 3..30 {
         clients.iter().for_each(|&client| tracker.on_heard(at(1000 * second), client));
+        let passed_on = |_, parent| f64::from(parent != Some(idle));
+        clients.iter().for_each(|&child| says(&mut tracker, at(1000 * second), child, passed_on));
         for (slice, child, parent) in fed(&tracker, &clients) {
             if parent == idle {
-                let report = ParentReport { parent, expected: 30, received: 0, forged: 0 };
-                tracker.on_report(at(1000 * second), child, &Report { parents: vec![report], ..Report::default() });
                 tracker.on_silent(at(1000 * second), child, &silent(slice, parent, None, false));
             }
         }
@@ -426,4 +433,76 @@ fn what_liars_announce_keeps_no_more_of_the_server_than_two_streams_each() {
     // Four viewers are believed to bear seven eighths of eight streams: three more than they need.
     let kept = tracker.kept_for_newcomers(1_000_000, 0);
     assert_eq!(kept, 4 * 2 * usize::from(SLICES) * 7 / 8 - 4 * usize::from(SLICES));
+}
+
+/// Who has most children.
+fn busiest(tracker: &Tracker<u32>, clients: &[ClientId]) -> ClientId {
+    let fed = fed(tracker, clients);
+    let children = |client: ClientId| fed.iter().filter(|(.., parent)| *parent == client).count();
+    *clients.iter().max_by_key(|&&client| children(client)).expect("there are some")
+}
+
+/// Seconds in which all say what came of their feeds, where one passes on this part of what it gets, and says of its
+/// own feeds that this part came: the least places that it has had, and the least that any other has.
+fn least_places(passes_on: f64, says_it_got: f64) -> (usize, usize) {
+    let (mut tracker, clients) = audience(24, MBIT(4), 3);
+    let liar = busiest(&tracker, &clients);
+    let mut least = (usize::MAX, usize::MAX);
+    for second in 1..=20 {
+        let now = at(1000 * second);
+        // What came of a slice goes by how often it has passed through the liar.
+        let parents: BTreeMap<(u8, ClientId), ClientId> =
+            fed(&tracker, &clients).into_iter().map(|(slice, child, parent)| ((slice, child), parent)).collect();
+        let came = |slice: u8, child: ClientId| {
+            let above = std::iter::successors(parents.get(&(slice, child)), |&&above| parents.get(&(slice, above)));
+            if above.copied().any(|above| above == liar) { passes_on } else { 1.0 }
+        };
+        for &child in &clients {
+            let got = if child == liar { says_it_got } else { 1.0 };
+            says(&mut tracker, now, child, |slice, _| got * came(slice, child));
+        }
+        tracker.review(now);
+        for viewer in tracker.viewers() {
+            let one = if viewer.contact.client == liar { &mut least.0 } else { &mut least.1 };
+            *one = (*one).min(viewer.places);
+        }
+    }
+    least
+}
+
+#[test]
+fn who_passes_on_all_that_it_gets_keeps_its_places_below_one_who_drops_half() {
+    let (liar, others) = least_places(0.5, 1.0);
+    assert!(liar <= 1 && others >= usize::from(SLICES), "{liar} {others}");
+}
+
+#[test]
+fn who_passes_nothing_on_is_found_though_it_says_that_it_gets_nothing() {
+    // Those who have it for their only child lose it.
+    let (liar, _) = least_places(0.0, 0.0);
+    assert!(liar <= 1, "{liar}");
+}
+
+#[test]
+fn an_excuse_is_worth_as_much_as_was_missing() {
+    let places = |had: f64| {
+        let (mut tracker, clients) = audience(24, MBIT(4), 3);
+        let parent = busiest(&tracker, &clients);
+        for second in 1..=2 {
+            // It has all of its slices, or none; so have all others.
+            clients.iter().for_each(|&child| {
+                if child == parent
+                    || fed(&tracker, &clients).iter().all(|(_, fed, above)| (fed, above) != (&child, &parent))
+                {
+                    says(&mut tracker, at(1000 * second), child, |_, _| had);
+                }
+            });
+        }
+        for (slice, child, _) in fed(&tracker, &clients).into_iter().filter(|(.., above)| *above == parent) {
+            tracker.on_silent(at(2500), child, &silent(slice, parent, None, true));
+        }
+        tracker.review(at(3000));
+        tracker.viewer(parent).map_or(0, |viewer| viewer.places)
+    };
+    assert_eq!((places(1.0), places(0.0)), (0, usize::from(SLICES)));
 }

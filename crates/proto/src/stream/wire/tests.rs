@@ -154,22 +154,21 @@ fn assignments() -> impl Strategy<Value = Assignment<SocketAddr>> {
 }
 
 fn reports() -> impl Strategy<Value = Report> {
-    let parent = (clients(), any::<[u16; 3]>()).prop_map(|(parent, [expected, received, forged])| ParentReport {
-        parent,
-        expected,
-        received,
-        forged,
-    });
+    let feed = (0..MAX_SLICES, prop::option::of(clients()), any::<[u16; 2]>())
+        .prop_map(|(slice, parent, [expected, received])| FeedReport { slice, parent, expected, received });
+    let feeds = prop::collection::vec(feed, 0..=usize::from(MAX_SLICES));
+    let forgers = prop::collection::vec(clients(), 0..=MOST_AT_ONCE);
     let delay = prop::option::of((0..u32::MAX).prop_map(|ms| Duration::from_millis(u64::from(ms))));
-    (rates(), rates(), any::<(u64, u64, u8)>(), delay, prop::collection::vec(parent, 0..=MOST_AT_ONCE)).prop_map(
-        |(capacity, sent, (played, skipped, neighbours), delay, parents)| Report {
+    (rates(), rates(), any::<(u64, u64, u8)>(), delay, feeds, forgers).prop_map(
+        |(capacity, sent, (played, skipped, neighbours), delay, feeds, forgers)| Report {
             capacity,
             sent,
             played,
             skipped,
             delay,
             neighbours,
-            parents,
+            feeds,
+            forgers,
         },
     )
 }
