@@ -237,8 +237,18 @@ impl Guards {
                     .iter()
                     .all(|other| other.descriptor.identity != member.descriptor.identity && !other.is_near(member))
         };
-        let free: Vec<&Member> = document.members.iter().filter(|member| is_free(member)).collect();
-        // Exits are scarce: one that is a user's guard is no exit of that user.
+        // One that is a user's guard is no exit of that user. A network that begins may list its only exit before most
+        // relays: as a guard, for months, it would leave the user none.
+        let is_kept =
+            |member: &Member| kept.iter().any(|other| other.descriptor.identity == member.descriptor.identity);
+        let exits = || document.members.iter().filter(|member| member.descriptor.exit.is_exit() && !is_kept(member));
+        let is_last_exit = |member: &Member| {
+            member.descriptor.exit.is_exit()
+                && exits().all(|exit| exit.descriptor.identity == member.descriptor.identity || exit.is_near(member))
+        };
+        let may_be_drawn = |member: &&Member| is_free(member) && !is_last_exit(member);
+        let free: Vec<&Member> = document.members.iter().filter(may_be_drawn).collect();
+        // Exits are scarce.
         let has_others = free.iter().any(|member| !member.descriptor.exit.is_exit());
         let drawn = |member: &&&Member| !(has_others && member.descriptor.exit.is_exit());
         let total: u128 = free.iter().filter(drawn).map(|member| u128::from(member.weight)).sum();
@@ -392,6 +402,30 @@ mod tests {
                 .in_use
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn the_last_exit_is_never_drawn() {
+        let accept = ExitRule { accept: true, protocol: Protocol::Tcp, net: None, ports: (443, 443) };
+        let with_exits = |relays, exits: usize| {
+            let mut document = document(1, relays);
+            let members = document.members.iter_mut().take(exits);
+            members.for_each(|member| member.descriptor.exit = ExitPolicy { rules: vec![accept] });
+            document
+        };
+        let mut rng = Rng::stream(3, "g");
+        // A list of a network that begins: the rest comes later.
+        let mut guards = Guards::new(3, GuardState::default());
+        let first = guards.choose(&with_exits(2, 1), at(0.0), WALL, &mut rng);
+        assert_eq!(first.in_use, [RelayIndex(1)]);
+        let document = with_exits(6, 1);
+        let choice = guards.choose(&document, at(1.0), WALL, &mut rng);
+        assert!(choice.in_use.len() == 3 && !choice.in_use.contains(&RelayIndex(0)), "{choice:?}");
+        assert_eq!(choice.ends(&document, [RelayIndex(0)]), [RelayIndex(0)]);
+        // Where there are but exits, one is left.
+        let alone = with_exits(3, 3);
+        let choice = Guards::new(3, GuardState::default()).choose(&alone, at(0.0), WALL, &mut rng);
+        assert_eq!(choice.in_use.len(), 2);
     }
 
     #[test]
