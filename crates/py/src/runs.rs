@@ -79,7 +79,7 @@ fn json_at(object: &Bound<'_, PyAny>, at: &str, deepest: u32) -> PyResult<Value>
     }
     // numpy's scalars and arrays, and whatever follows them.
     if let Ok(plain) = object.call_method0("tolist")
-        && !plain.get_type().is(&object.get_type())
+        && !plain.get_type().is(object.get_type())
     {
         return json_at(&plain, at, deeper);
     }
