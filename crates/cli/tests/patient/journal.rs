@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 const BEFORE: usize = 20 + 16 + 33 + 8 + 4;
 const CHECKSUM: usize = 32;
 
+/// At this rate 4 MB take 26 s: a journal is on the disk before, even one that is busy for ten.
+pub const SLOWLY: &str = "150 kB/s";
+
 /// What has come of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Had {

@@ -8,6 +8,7 @@ mod common;
 mod codes;
 #[cfg(target_os = "linux")]
 mod coordination;
+mod coordination_kernel_tcp;
 mod emulate;
 mod emulate_stream;
 #[cfg(unix)]

@@ -8,15 +8,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::running::{Running, SETTINGS};
-use crate::journal::Had;
+use crate::journal::{Had, SLOWLY};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
 /// Bytes of the file.
 const LENGTH: u64 = 4_000_000;
-
-/// At this rate it takes 26 s: a journal is on the disk before, even one that is busy for ten.
-const SLOWLY: &str = "150 kB/s";
 
 /// Bytes of it that a journal tells of before anybody is killed.
 const ENOUGH: u64 = 250_000;
