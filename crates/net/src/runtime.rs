@@ -56,7 +56,7 @@ pub struct Runtime<E: Endpoint> {
     /// What an endpoint is shown.
     inbox: E::Inbox,
     exit: Exit<E>,
-    /// How long datagrams are gathered while many come.
+    /// How long datagrams are gathered while they come a few at a time; not at all if zero.
     gather: Duration,
     /// Until when nothing is read, so that more comes together.
     gathers_until: Option<Time>,

@@ -231,22 +231,13 @@ impl Guards {
             return false;
         }
         let kept: Vec<&Member> = self.listed(document).filter_map(|(relay, _)| document.member(relay)).collect();
-        let is_free = |member: &Member| {
-            member.guard
-                && kept
-                    .iter()
-                    .all(|other| other.descriptor.identity != member.descriptor.identity && !other.is_near(member))
-        };
+        let is_free = |member: &Member| kept.iter().all(|other| !other.is_near(member));
         // One that is a user's guard is no exit of that user. A network that begins may list its only exit before most
         // relays: as a guard, for months, it would leave the user none.
-        let is_kept =
-            |member: &Member| kept.iter().any(|other| other.descriptor.identity == member.descriptor.identity);
-        let exits = || document.members.iter().filter(|member| member.descriptor.exit.is_exit() && !is_kept(member));
-        let is_last_exit = |member: &Member| {
-            member.descriptor.exit.is_exit()
-                && exits().all(|exit| exit.descriptor.identity == member.descriptor.identity || exit.is_near(member))
-        };
-        let may_be_drawn = |member: &&Member| is_free(member) && !is_last_exit(member);
+        let exits = || document.members.iter().filter(|member| member.descriptor.exit.is_exit() && is_free(member));
+        let is_last_exit =
+            |member: &Member| member.descriptor.exit.is_exit() && exits().all(|exit| exit.is_near(member));
+        let may_be_drawn = |member: &&Member| member.guard && is_free(member) && !is_last_exit(member);
         let free: Vec<&Member> = document.members.iter().filter(may_be_drawn).collect();
         // Exits are scarce.
         let has_others = free.iter().any(|member| !member.descriptor.exit.is_exit());

@@ -17,6 +17,7 @@ mod experiments;
 #[cfg(feature = "module")]
 mod page;
 #[cfg(feature = "module")]
+mod plain;
 mod policy;
 #[cfg(feature = "module")]
 mod policy_files;

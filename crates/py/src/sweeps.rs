@@ -17,7 +17,8 @@ use serde_json::{Map, Value, json};
 
 use crate::apart::{apart, interruptible};
 use crate::errors;
-use crate::runs::{RunResult, as_json, overrides, scenario};
+use crate::plain::as_json;
+use crate::runs::{RunResult, overrides, scenario};
 use crate::tables::Table;
 
 fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
