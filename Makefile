@@ -15,8 +15,9 @@ demo:
 ## priority. Before a change lands, `make lint` must hold as well.
 test: build
 	@$(MAKE) --no-print-directory -j5 waiting computing figures interfaces
+# Not `--lib`: that compiles the Python module once more, for tests that it does not have.
 computing: build
-	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --lib --bins --tests
+	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --tests
 	nice -n 19 $(CARGO) test $(WHOLE) --doc
 waiting: build
 	$(CARGO) test $(WHOLE) --no-fail-fast --test patient -- --test-threads=8
