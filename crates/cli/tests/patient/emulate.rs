@@ -51,6 +51,19 @@ fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}/ns/net")).exists()
 }
 
+/// Until threads of the process are in other namespaces than it: then packets flow.
+fn wait_for_namespaces(pid: u32) {
+    let began = Instant::now();
+    let namespace = |path: &Path| std::fs::read_link(path.join("ns/net")).ok();
+    let own = namespace(Path::new(&format!("/proc/{pid}")));
+    let is_elsewhere = |task: std::fs::DirEntry| namespace(&task.path()).is_some_and(|of_task| Some(of_task) != own);
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    while !tasks().any(is_elsewhere) {
+        assert!(began.elapsed() < Duration::from_secs(120), "it never began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn emulate(place: &Place, arguments: &[&str]) -> Said {
     place.say(&[&["emulate", "s.toml", "--json"], arguments].concat())
 }
@@ -316,13 +329,7 @@ fn an_interrupted_or_killed_run_leaves_nothing() {
         let mut command: Command = place.command(&["emulate", "s.toml", "--out", "out"]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let pid = child.id();
-        // Its threads are in other namespaces once it runs.
-        let began = Instant::now();
-        let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-        while tasks() < 5 {
-            assert!(began.elapsed() < Duration::from_secs(60), "it never began");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_namespaces(pid);
         std::thread::sleep(Duration::from_millis(300));
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
         let said = said(child.wait_with_output().unwrap());
@@ -346,8 +353,9 @@ fn an_interrupted_comparison_with_the_kernel_keeps_what_was_measured() {
         place.command(&["validate", "--kernel", "--quick", "--settle", "8", "--json", "--out", "out"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
-    // Ours are simulated in a few seconds, and the first runs of 15 s end.
-    std::thread::sleep(Duration::from_secs(35));
+    // Ours are simulated before; the first of the kernel's runs, of 15 s each, end.
+    wait_for_namespaces(pid);
+    std::thread::sleep(Duration::from_secs(25));
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::INT)
         .unwrap();
     let said = said(child.wait_with_output().unwrap());
