@@ -134,11 +134,33 @@ pub fn world<T: TelemetryField, O: Observer<OverlayPeer<u32, T>> + Default + Sen
         loss: overlay.loss,
     };
     let parts = Pairs::<_, PARTED>::parts(config, overlay.peers, *seed, shards(scenario, sharding));
-    let controllers = Controllers::new(overlay, parts[0].delays())?;
+    let (peers, manager) = peers(scenario, parts[0].delays())?;
     let mut world = Sharded::new(parts, overlay.peers, sharding.threads, || (AsTheyAre, O::default(), ()));
+    for peer in peers {
+        world.join(peer?);
+    }
+    Ok((world, manager))
+}
+
+/// The peers of `scenario` over `delays`, in the order of their numbers, each made when it is asked for.
+///
+/// # Errors
+///
+/// What the controller says of its parameters.
+#[allow(clippy::type_complexity, reason = "an iterator beside what its peers share")]
+pub fn peers<'a, T: TelemetryField>(
+    scenario: &'a Scenario,
+    delays: &Delays,
+) -> Result<
+    (impl Iterator<Item = Result<OverlayPeer<u32, T>, ParameterError>> + use<'a, T>, SharedManager),
+    ParameterError,
+> {
+    let Scenario { seed, overlay, .. } = scenario;
+    let controllers = Controllers::new(overlay, delays)?;
+    let manager = controllers.manager().clone();
     let misbehaving = overlay.misbehaviours();
     let mut phases = Rng::stream(*seed, "phases");
-    for node in 0..overlay.peers as u32 {
+    let peers = (0..overlay.peers as u32).map(move |node| {
         let phase = Duration::from_secs_f64(phases.uniform());
         let misbehaviour = misbehaving.get(node as usize).copied().flatten().map(|misbehaviour| Misbehaviour {
             drop: misbehaviour.drop,
@@ -149,9 +171,9 @@ pub fn world<T: TelemetryField, O: Observer<OverlayPeer<u32, T>> + Default + Sen
             until: misbehaviour.until,
             rng: Rng::indexed(*seed, "misbehaviour", u64::from(node)),
         });
-        world.join(peer(overlay, *seed, node, phase, misbehaviour, &controllers)?);
-    }
-    Ok((world, controllers.manager().clone()))
+        peer(overlay, *seed, node, phase, misbehaviour, &controllers)
+    });
+    Ok((peers, manager))
 }
 
 fn peer<T: TelemetryField>(

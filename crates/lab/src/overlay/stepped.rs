@@ -1,5 +1,5 @@
-//! An overlay that is stepped from outside: observed by fixed indices, and copied to come back to. A clone is a
-//! snapshot that goes on as the original would.
+//! An overlay that is stepped from outside: observed by fixed indices, begun again with another seed, and copied to come
+//! back to. A clone is a snapshot that goes on as the original would.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -73,7 +73,7 @@ impl Observer<OverlayPeer<u32, Telemetry>> for Tallies {
 pub struct SteppedOverlay {
     world: World<OverlayPeer<u32, Telemetry>, Pairs<Routed<Telemetry>, false>, AsTheyAre, Tallies, ()>,
     manager: SharedManager,
-    peers: usize,
+    scenario: Arc<Scenario>,
     /// Each peer when it was observed last.
     observed: Vec<(Time, Tally)>,
 }
@@ -89,14 +89,14 @@ impl Clone for SteppedOverlay {
         let mut world = self.world.clone();
         let manager = self.manager.as_ref().map(|manager| Arc::new(Mutex::new(lock(manager).clone())));
         if let Some(manager) = &manager {
-            for node in (0..self.peers as u32).map(NodeId) {
+            for node in (0..self.peers() as u32).map(NodeId) {
                 world.act(node, |peer, _, out| {
                     peer.set_manager(manager);
                     out.keep_timer();
                 });
             }
         }
-        SteppedOverlay { world, manager, peers: self.peers, observed: self.observed.clone() }
+        SteppedOverlay { world, manager, scenario: Arc::clone(&self.scenario), observed: self.observed.clone() }
     }
 }
 
@@ -109,13 +109,28 @@ impl SteppedOverlay {
     pub fn new(scenario: &Scenario) -> Result<SteppedOverlay, ParameterError> {
         let (parts, manager) = setup::world::<Telemetry, Tallies, false>(scenario, Sharding::NONE)?;
         let [world] = parts.into_shards().try_into().unwrap_or_else(|_| unreachable!("there is one shard"));
-        let peers = scenario.overlay.peers;
-        Ok(SteppedOverlay { world, manager, peers, observed: vec![(Time::ZERO, Tally::default()); peers] })
+        let observed = vec![(Time::ZERO, Tally::default()); scenario.overlay.peers];
+        Ok(SteppedOverlay { world, manager, scenario: Arc::new(scenario.clone()), observed })
+    }
+
+    /// Back to the beginning, with the random streams of `seed`: what one that is new has with that seed. The world's
+    /// memory stays; peers and their controllers are made anew.
+    pub fn reset(&mut self, seed: u64) {
+        Arc::make_mut(&mut self.scenario).seed = seed;
+        self.world.reset(seed);
+        *self.world.observer_mut() = Tallies::default();
+        self.observed.fill((Time::ZERO, Tally::default()));
+        let made = setup::peers(&self.scenario, self.world.fabric().delays());
+        let (peers, manager) = made.expect("the controller's parameters were accepted before");
+        self.manager = manager;
+        for peer in peers {
+            self.world.join(peer.expect("the controller's parameters were accepted before"));
+        }
     }
 
     /// How many peers there are.
     pub fn peers(&self) -> usize {
-        self.peers
+        self.scenario.overlay.peers
     }
 
     /// The time up to which everything has happened.
@@ -213,6 +228,24 @@ mod tests {
             for _ in 0..2 {
                 world = snapshot.clone();
                 assert!(course(&mut world, 8) == original, "{controller}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_is_reset_is_as_one_that_is_new_with_that_seed() {
+        for controller in ["random", "q-learning", "explicit-rate", "flow:cubic", "perfect"] {
+            let mut scenario = Scenario::standard();
+            scenario.overlay.controller = registry::find(controller).unwrap();
+            scenario.overlay.offered = default_offered(scenario.overlay.controller);
+            let mut world = SteppedOverlay::new(&scenario).unwrap();
+            let first = course(&mut world, 5);
+            let mut copy = world.clone();
+            for seed in [scenario.seed + 1, scenario.seed] {
+                copy.reset(seed);
+                scenario.seed = seed;
+                let (again, new) = (course(&mut copy, 5), course(&mut SteppedOverlay::new(&scenario).unwrap(), 5));
+                assert!(again == new && (seed == world.scenario.seed) == (again == first), "{controller}, seed {seed}");
             }
         }
     }
