@@ -27,7 +27,6 @@ mod sending;
 mod shared;
 mod throttle;
 
-use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -103,23 +102,6 @@ async fn expect(from: &mut RecvStream, expected: &[Code]) -> Result<(Code, Strin
     Err(TransferError::reported(&report).unwrap_or(TransferError::Malformed("a report out of turn")))
 }
 
-/// The bytes of `offer`'s file that are in none of `blocks`, which are in order, in ranges.
-pub(crate) fn missing(offer: &Offer, blocks: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let (block, mut from, mut missing) = (u64::from(offer.block), 0, Vec::new());
-    for there in blocks {
-        missing.push(from..there.start * block);
-        from = (there.end * block).min(offer.length);
-    }
-    missing.push(from..offer.length);
-    missing.retain(|range| !range.is_empty());
-    missing
-}
-
-/// Bytes of all of them.
-pub(crate) fn bytes_of(ranges: &[Range<u64>]) -> u64 {
-    ranges.iter().map(|range| range.end - range.start).sum()
-}
-
 /// The offer with which a stream begins, and where in the stream it ends.
 async fn read_offer(from: &mut RecvStream) -> Result<(Offer, u64), TransferError> {
     let message = read_message(from).await?;
@@ -146,40 +128,4 @@ async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, TransferError> {
     let mut message = vec![0; usize::from(length)];
     from.read_exact(&mut message).await.map_err(lost)?;
     Ok(message)
-}
-
-#[cfg(test)]
-mod tests {
-    use anabranch_proto::message::FileName;
-    use anabranch_proto::transfer::Extents;
-    use anabranch_proto::transfer::block_ranges;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn what_is_missing_is_what_is_not_reported_and_both_sides_agree_on_it(
-            length in 0u64..3000,
-            block in 1u16..50,
-            kept in prop::collection::vec((0u64..3000, 1u64..600), 0..6),
-            room in 0usize..60,
-        ) {
-            let offer = Offer { name: FileName::sanitised("a"), length, block, hash: [0; 32] };
-            let kept = kept.into_iter().map(|(start, more)| start.min(length)..(start + more).min(length));
-            let extents: Extents = kept.collect();
-            let text = block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), room);
-            let read = block_ranges::read(&text, offer.blocks());
-            let wanted = missing(&offer, read.into_iter().map(|range| u64::from(range.start)..u64::from(range.end)));
-            prop_assert!(wanted.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", wanted);
-            for byte in 0..length {
-                let is_wanted = wanted.iter().any(|range| range.contains(&byte));
-                prop_assert!(is_wanted || extents.holds(&(byte..byte + 1)), "{} of {:?}", byte, wanted);
-            }
-            prop_assert!(bytes_of(&wanted) <= length);
-            if extents.is_empty() {
-                prop_assert_eq!(bytes_of(&wanted), length);
-            }
-        }
-    }
 }

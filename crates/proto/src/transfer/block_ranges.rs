@@ -61,11 +61,29 @@ pub fn read(text: &str, blocks: u64) -> Vec<Range<u32>> {
     ranges
 }
 
+/// The bytes of the file of `offer` that are in none of the blocks that `text` reports, in ranges.
+pub fn missing(offer: &Offer, text: &str) -> Vec<Range<u64>> {
+    let (block, mut from, mut missing) = (u64::from(offer.block), 0, Vec::new());
+    for there in read(text, offer.blocks()) {
+        missing.push(from..u64::from(there.start) * block);
+        from = (u64::from(there.end) * block).min(offer.length);
+    }
+    missing.push(from..offer.length);
+    missing.retain(|range| !range.is_empty());
+    missing
+}
+
+/// Bytes of all of them.
+pub fn bytes(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::message::FileName;
 
     proptest! {
         #[test]
@@ -100,6 +118,28 @@ mod tests {
             let read_back = read(&text, blocks);
             prop_assert!(read_back.windows(2).all(|pair| pair[0].end <= pair[1].start));
             prop_assert!(read_back.iter().all(|range| !range.is_empty() && u64::from(range.end) <= blocks));
+        }
+
+        #[test]
+        fn what_is_missing_is_what_is_not_reported(
+            length in 0u64..3000,
+            block in 1u16..50,
+            kept in prop::collection::vec((0u64..3000, 1u64..600), 0..6),
+            room in 0usize..60,
+        ) {
+            let offer = Offer { name: FileName::sanitised("a"), length, block, hash: [0; 32] };
+            let kept = kept.into_iter().map(|(start, more)| start.min(length)..(start + more).min(length));
+            let extents: Extents = kept.collect();
+            let wanted = missing(&offer, &write(&whole_blocks(&offer, &extents), room));
+            prop_assert!(wanted.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", wanted);
+            for byte in 0..length {
+                let is_wanted = wanted.iter().any(|range| range.contains(&byte));
+                prop_assert!(is_wanted || extents.holds(&(byte..byte + 1)), "{} of {:?}", byte, wanted);
+            }
+            prop_assert!(bytes(&wanted) <= length);
+            if extents.is_empty() {
+                prop_assert_eq!(bytes(&wanted), length);
+            }
         }
     }
 

@@ -37,6 +37,7 @@ mod reading;
 mod receiving;
 mod senders;
 mod sending;
+mod streamed;
 
 pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
@@ -50,3 +51,4 @@ pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver, origin_of};
 pub use senders::Senders;
 pub use sending::{FileSender, Transferred, block_size};
+pub use streamed::{Finished, Streamed};

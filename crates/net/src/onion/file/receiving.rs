@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use anabranch_onion::session::{Reason, SessionName, StreamId};
 use anabranch_proto::message::{Code, Message, Offer, Report};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{
-    Extents, FileCheck, Limits, Owner, Partial, PartialId, Store, TransferError, block_ranges,
-};
+use anabranch_proto::transfer::{Finished, Limits, Owner, Partial, Store, Streamed, TransferError};
 
 use super::super::streams::End;
 use super::{PIECE, frame, read, take_message, write};
-use crate::quic::transfer::{bytes_of, missing};
 use crate::setup::random_seed;
 
 /// Pieces that are taken of one stream at a time, so that others are not kept waiting.
@@ -53,22 +50,11 @@ pub enum FileEvent {
     },
 }
 
-/// A file that comes.
-struct Coming {
-    id: PartialId,
-    session: SessionId,
-    check: FileCheck,
-    /// What is missing, in its order: the next part first, from where its next byte goes.
-    parts: std::collections::VecDeque<std::ops::Range<u64>>,
-    left: u64,
-    resumed: u64,
-}
-
 #[derive(Default)]
 struct Stream {
     heard: Vec<u8>,
     out: Vec<u8>,
-    file: Option<Coming>,
+    file: Option<Streamed>,
     is_over: bool,
 }
 
@@ -99,7 +85,7 @@ impl<S: Store> Files<S> {
     /// Bytes of the files that are coming, and how many of them are there.
     pub fn progress(&self) -> (u64, u64) {
         let files = self.streams.values().filter_map(|stream| stream.file.as_ref());
-        let of = |file: &Coming| (file.check.offer().length - file.left, file.check.offer().length);
+        let of = |file: &Streamed| (file.done(), file.offer().length);
         files.map(of).fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1))
     }
 
@@ -147,7 +133,7 @@ impl<S: Store> Files<S> {
     fn fail(&mut self, of: (SessionName, StreamId), why: TransferError) {
         let Some(stream) = self.streams.get_mut(&of) else { return };
         if let Some(file) = stream.file.take() {
-            self.store.discard(file.session);
+            self.store.discard(file.session());
         }
         let code = if let TransferError::Refused(_) = why { Code::Refused } else { Code::Failed };
         let text = match &why {
@@ -181,9 +167,9 @@ impl<S: Store> Files<S> {
         let bytes = std::mem::take(&mut stream.heard);
         let Some(file) = &mut stream.file else { return Ok(false) };
         if !bytes.is_empty() {
-            write_file(&mut self.store, file, &bytes)?;
+            file.take_next(&mut self.store, &bytes)?;
         }
-        if file.left == 0 {
+        if file.left() == 0 {
             self.finish(of)?;
             return Ok(self.streams.get(&of).is_some_and(|stream| !stream.is_over));
         }
@@ -199,57 +185,42 @@ impl<S: Store> Files<S> {
         }
         let partial = Partial::of(Owner::Anybody, &offer);
         // Its sender has begun again: the session before is lost, whether that is known here or not.
-        let same = |stream: &Stream| stream.file.as_ref().is_some_and(|file| file.id == partial.id);
+        let same = |stream: &Stream| stream.file.as_ref().and_then(Streamed::partial) == Some(&partial);
         let before: Vec<_> = self.streams.iter().filter(|(_, stream)| same(stream)).map(|(of, _)| *of).collect();
         before.into_iter().for_each(|before| self.suspend(before));
         if self.coming() >= self.limits.files {
             return Err(TransferError::Refused("too many files come at once; try again later".into()));
         }
         let session = SessionId(random_seed());
-        let extents = self.store.resume(session, &offer, &partial)?;
-        let (file, reported) = coming(partial.id, session, &offer, &extents);
+        let file = Streamed::begin(&mut self.store, session, offer.clone(), Some(partial))?;
         let Some(stream) = self.streams.get_mut(&of) else { return Ok(()) };
-        report(Code::Accepted, &reported, &mut stream.out);
-        let is_whole = file.left == 0;
+        report(Code::Accepted, file.reported(), &mut stream.out);
+        let is_whole = file.left() == 0;
         stream.file = Some(file);
         self.events.push(FileEvent::Offered { of, offer });
         if is_whole { self.finish(of) } else { Ok(()) }
     }
 
-    /// All of it is there.
+    /// All of it has come.
     fn finish(&mut self, of: (SessionName, StreamId)) -> Result<(), TransferError> {
         let Some(stream) = self.streams.get_mut(&of) else { return Ok(()) };
         let Some(file) = &mut stream.file else { return Ok(()) };
-        while file.check.left() > 0 {
-            file.check.update_from(&mut self.store, file.session)?;
-        }
-        match file.check.publish(&mut self.store, file.session) {
-            Ok(name) => {
-                let length = file.check.offer().length;
+        match file.finish(&mut self.store)? {
+            Finished::Whole(name) => {
+                let length = file.offer().length;
                 report(Code::Complete, &name, &mut stream.out);
                 (stream.file, stream.is_over) = (None, true);
                 self.events.push(FileEvent::Complete { of, name, length });
-                Ok(())
             }
-            // What was there from before was wrong: all of it comes again, once.
-            Err(TransferError::WrongHash) if file.resumed > 0 => {
-                let (offer, id, session) = (file.check.offer().clone(), file.id, file.session);
-                self.store.discard(session);
-                let partial = Partial::of(Owner::Anybody, &offer);
-                self.store.resume(session, &offer, &partial)?;
-                let (again, _) = coming(id, session, &offer, &Extents::default());
-                *file = again;
-                report(Code::Accepted, "", &mut stream.out);
-                Ok(())
-            }
-            Err(why) => Err(why),
+            Finished::Again => report(Code::Accepted, file.reported(), &mut stream.out),
         }
+        Ok(())
     }
 
     /// The other end has reset a stream: it wants nothing to be kept.
     pub fn on_reset(&mut self, of: (SessionName, StreamId), _: Reason) {
         if let Some(Stream { file: Some(file), .. }) = self.streams.remove(&of) {
-            self.store.discard(file.session);
+            self.store.discard(file.session());
             self.events.push(FileEvent::Failed { of, why: TransferError::Cancelled });
         }
     }
@@ -268,7 +239,7 @@ impl<S: Store> Files<S> {
 
     fn suspend(&mut self, of: (SessionName, StreamId)) {
         if let Some(Stream { file: Some(file), .. }) = self.streams.remove(&of) {
-            self.store.suspend(file.session);
+            self.store.suspend(file.session());
             self.events.push(FileEvent::Suspended { of });
         }
     }
@@ -278,36 +249,4 @@ fn report(code: Code, text: &str, out: &mut Vec<u8>) {
     let mut message = Vec::new();
     Report { proof: 0, code, text }.encode(&mut message);
     frame(&message, out);
-}
-
-/// A file of which `extents` are there, and what is reported of them to its sender.
-fn coming(id: PartialId, session: SessionId, offer: &Offer, extents: &Extents) -> (Coming, String) {
-    let text = block_ranges::write(&block_ranges::whole_blocks(offer, extents), block_ranges::MOST_BLOCK_RANGES);
-    // What is not reported comes again.
-    let there = block_ranges::read(&text, offer.blocks()).into_iter();
-    let parts = missing(offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
-    let left = bytes_of(&parts);
-    let (check, resumed) = (FileCheck::new(offer.clone()), offer.length - left);
-    (Coming { id, session, check, parts: parts.into(), left, resumed }, text)
-}
-
-fn write_file(store: &mut impl Store, file: &mut Coming, mut bytes: &[u8]) -> Result<(), TransferError> {
-    while !bytes.is_empty() {
-        let Some(part) = file.parts.front_mut() else {
-            return Err(TransferError::Malformed("more than it has offered"));
-        };
-        let length = bytes.len().min((part.end - part.start) as usize);
-        let (here, behind) = bytes.split_at(length);
-        if part.start == file.check.hashed() {
-            file.check.update(here)?;
-        }
-        store.write(file.session, part.start, here)?;
-        part.start += length as u64;
-        file.left -= length as u64;
-        if part.is_empty() {
-            file.parts.pop_front();
-        }
-        bytes = behind;
-    }
-    Ok(())
 }

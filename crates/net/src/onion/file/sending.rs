@@ -10,7 +10,6 @@ use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 
 use super::super::streams::End;
 use super::{PIECE, frame, read, take_message, write};
-use crate::quic::transfer::{bytes_of, missing};
 
 /// How far it is.
 #[derive(Clone, Debug)]
@@ -143,14 +142,12 @@ impl<S: Source> Sending<S> {
         let report = Report::decode(message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
         match (report.code, &self.state) {
             (Code::Accepted, SendingState::Offered) => {
-                let there = block_ranges::read(report.text, self.offer.blocks()).into_iter();
-                let there = there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
-                self.send(missing(&self.offer, there));
+                self.send(report.text);
                 self.first_resumed.get_or_insert(self.resumed);
             }
             // What was there from before had another hash.
             (Code::Accepted, SendingState::Sending) if self.resumed > 0 && self.left == 0 => {
-                self.send(missing(&self.offer, []));
+                self.send("");
                 self.first_resumed = Some(0);
             }
             (Code::Complete, SendingState::Sending) if self.left == 0 => {
@@ -164,8 +161,10 @@ impl<S: Source> Sending<S> {
         Ok(())
     }
 
-    fn send(&mut self, parts: Vec<Range<u64>>) {
-        self.left = bytes_of(&parts);
+    /// What is not `there`, as the receiver has reported it.
+    fn send(&mut self, there: &str) {
+        let parts = block_ranges::missing(&self.offer, there);
+        self.left = block_ranges::bytes(&parts);
         self.resumed = self.offer.length - self.left;
         self.parts = parts.into();
         self.state = SendingState::Sending;

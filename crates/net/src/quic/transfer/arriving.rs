@@ -1,34 +1,25 @@
 //! A file on its way over QUIC: what is there of it, what is still to come, and what stays of it.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use anabranch_proto::message::{Code, Offer};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Event, Extents, FileCheck, Store, StoreError, TransferError, block_ranges};
+use anabranch_proto::transfer::{Event, Finished, Store, StoreError, Streamed, TransferError};
 use noq::{ConnectionError, ReadError, SendStream, UnorderedRecvStream, VarInt};
 use tokio::sync::mpsc;
 
 use super::claim::Claim;
 use super::shared::Shared;
 use super::throttle::Throttle;
-use super::{MOST_UNACKNOWLEDGED, PIECE, lost, missing, report};
+use super::{MOST_UNACKNOWLEDGED, PIECE, lost, report};
 use crate::disk::DiskStore;
 
 /// A file that is being written. What is not whole is kept or goes away with this value.
 pub struct Arriving {
     shared: Arc<Shared>,
     store: DiskStore,
-    session: SessionId,
-    /// What was missing, in its order.
-    parts: Vec<Part>,
-    /// Bytes of it that are still to come.
-    left: u64,
-    /// Bytes that were there from before.
-    resumed: u64,
-    /// As far as the file has come in its order; the rest is hashed when all of it is there.
-    check: FileCheck,
+    file: Streamed,
     /// Bytes that are shown as done.
     shown: u64,
     /// Whether what has come is kept, once that is known.
@@ -37,76 +28,28 @@ pub struct Arriving {
     claim: Option<Claim>,
 }
 
-/// A part of the file, and where it is in what the sender sends.
-struct Part {
-    sent: u64,
-    place: Range<u64>,
-}
-
 /// What became of what came over a stream.
 enum Kept {
     Whole(String),
-    /// All of it is there, with another hash than it should have; a part was there from before.
-    Wrong,
+    /// All of it is to come again.
+    Nothing,
 }
 
 impl Arriving {
-    /// It blocks.
+    /// Makes room for it, or finds what is there of it from before. It blocks.
     pub fn begin(
         shared: Arc<Shared>,
         session: SessionId,
         offer: Offer,
         claim: Option<Claim>,
     ) -> Result<Arriving, StoreError> {
-        let store = shared.store.clone();
-        shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
-        let check = FileCheck::new(offer);
-        let (parts, keeps) = (Vec::new(), Some(false));
-        let mut arriving =
-            Arriving { shared, store, session, parts, left: 0, resumed: 0, check, shown: 0, keeps, claim };
-        arriving.look_up()?;
+        let mut store = shared.store.clone();
+        let length = offer.length;
+        let file = Streamed::begin(&mut store, session, offer, claim.as_ref().map(|claim| claim.partial))?;
+        shared.progress.total.fetch_add(length, Ordering::Relaxed);
+        let mut arriving = Arriving { shared, store, file, shown: 0, keeps: None, claim };
+        arriving.show(arriving.file.done());
         Ok(arriving)
-    }
-
-    /// Makes room for it, or finds what is there of it from before. It blocks.
-    fn look_up(&mut self) -> Result<(), StoreError> {
-        let offer = self.check.offer().clone();
-        let extents = match &self.claim {
-            Some(claim) => self.store.resume(self.session, &offer, &claim.partial)?,
-            None => self.store.create(self.session, &offer).map(|()| Extents::default())?,
-        };
-        // What is not reported comes again.
-        let reported = block_ranges::read(
-            &block_ranges::write(&block_ranges::whole_blocks(&offer, &extents), block_ranges::MOST_BLOCK_RANGES),
-            offer.blocks(),
-        );
-        let reported = reported.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
-        self.left = 0;
-        self.parts.clear();
-        for place in missing(&offer, reported) {
-            let sent = self.left;
-            self.left += place.end - place.start;
-            self.parts.push(Part { sent, place });
-        }
-        self.resumed = offer.length - self.left;
-        self.check = FileCheck::new(offer);
-        self.show(self.resumed);
-        self.keeps = None;
-        Ok(())
-    }
-
-    /// What its sender need not send.
-    fn reported_blocks(&mut self) -> String {
-        let offer = self.check.offer();
-        let block = u64::from(offer.block.max(1));
-        let (mut from, mut there) = (0, Vec::new());
-        for Part { place, .. } in &self.parts {
-            there.push(from..place.start / block);
-            from = place.end.div_ceil(block);
-        }
-        there.push(from..offer.blocks());
-        there.retain(|blocks| !blocks.is_empty());
-        block_ranges::write(&there, block_ranges::MOST_BLOCK_RANGES)
     }
 
     /// This many bytes of it are done.
@@ -130,22 +73,14 @@ impl Arriving {
         let throttle =
             Arc::new(Throttle::new(MOST_UNACKNOWLEDGED, most, move |window| granting.set_receive_window(window)));
         loop {
-            let reported = if self.resumed > 0 { self.reported_blocks() } else { String::new() };
-            report(to, Code::Accepted, &reported).await?;
-            let wanted = self.left;
-            let (kept, mut arriving) = self.rest(&mut from, offset, &throttle, events).await?;
-            offset += wanted;
-            match kept {
-                Kept::Whole(name) => return Ok(name),
-                Kept::Wrong => {
-                    let anew = tokio::task::spawn_blocking(move || {
-                        arriving.store.discard(arriving.session);
-                        arriving.look_up().map(|()| arriving)
-                    });
-                    let anew = anew.await.unwrap_or_else(|error| Err(StoreError(error.to_string())));
-                    self = anew.map_err(TransferError::Store)?;
-                }
+            report(to, Code::Accepted, self.file.reported()).await?;
+            let wanted = self.file.wanted();
+            let kept;
+            (kept, self) = self.rest(&mut from, offset, &throttle, events).await?;
+            if let Kept::Whole(name) = kept {
+                return Ok(name);
             }
+            offset += wanted;
         }
     }
 
@@ -158,11 +93,12 @@ impl Arriving {
         events: &mpsc::Sender<Event>,
     ) -> Result<(Kept, Arriving), TransferError> {
         // The stream has an end where nothing may be wanted after it.
-        let mut wanted = if self.resumed > 0 { self.left } else { u64::MAX };
+        let is_resumed = self.file.resumed() > 0;
+        let mut wanted = if is_resumed { self.file.left() } else { u64::MAX };
         let coming = self.claim.as_ref().map(|claim| Arc::clone(&claim.coming));
-        let session = self.session;
+        let session = self.file.session();
         let heard = || coming.iter().for_each(|coming| coming.heard());
-        let mut is_begun = self.resumed > 0;
+        let mut is_begun = is_resumed;
         if is_begun {
             let _ = events.send(Event::Begun { session }).await;
         }
@@ -214,7 +150,7 @@ impl Arriving {
         match (kept, read) {
             // All of it is there, whether its end was heard or not.
             (Ok((Kept::Whole(name), arriving)), _) => Ok((Kept::Whole(name), arriving)),
-            (Ok(wrong), Ok(())) => Ok(wrong),
+            (Ok(nothing), Ok(())) => Ok(nothing),
             // That the sender has gone says more than that its file is not whole.
             (_, Err(why)) => Err(why),
             (Err(why), Ok(())) => Err(why),
@@ -240,45 +176,22 @@ impl Arriving {
                     other => break other.ok(),
                 }
             };
-            self.take(sent, &bytes).inspect_err(|_| self.keeps = Some(false))?;
+            let taken = self.file.take(&mut self.store, sent, &bytes);
+            taken.inspect_err(|_| self.keeps = Some(false))?;
+            self.show(self.file.done());
             throttle.on_written(bytes.len());
             next = next.or_else(|| pieces.blocking_recv());
         }
-        if self.left > 0 {
-            self.keeps = ending.get().copied();
-            return Err(TransferError::Malformed("less than it has offered"));
-        }
-        // Only what is whole is published: its length and its hash must be right.
-        self.keeps = Some(false);
-        while self.check.left() > 0 {
-            self.check.update_from(&mut self.store, self.session)?;
-        }
-        match self.check.publish(&mut self.store, self.session) {
-            Ok(name) => Ok((Kept::Whole(name), self)),
-            Err(TransferError::WrongHash) if self.resumed > 0 => Ok((Kept::Wrong, self)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Some of the bytes that were missing: those from `sent` on, as the sender sends them.
-    fn take(&mut self, mut sent: u64, mut piece: &[u8]) -> Result<(), TransferError> {
-        let mut next = self.parts.partition_point(|part| part.sent <= sent).saturating_sub(1);
-        while !piece.is_empty() {
-            let part = self.parts.get(next).ok_or(TransferError::Malformed("more than it has offered"))?;
-            let offset = part.place.start + (sent - part.sent);
-            let room = part.place.end.saturating_sub(offset).min(piece.len() as u64) as usize;
-            let (here, behind) = piece.split_at(room);
-            if !here.is_empty() {
-                if offset == self.check.hashed() {
-                    self.check.update(here)?;
-                }
-                self.store.write(self.session, offset, here)?;
-                self.left -= here.len() as u64;
-                self.show(self.shown + here.len() as u64);
+        // Of what is not whole its end says whether it is kept; what is whole and has another hash is not.
+        self.keeps = if self.file.left() > 0 { ending.get().copied() } else { Some(false) };
+        match self.file.finish(&mut self.store)? {
+            Finished::Whole(name) => Ok((Kept::Whole(name), self)),
+            Finished::Again => {
+                self.keeps = None;
+                self.show(self.file.done());
+                Ok((Kept::Nothing, self))
             }
-            (sent, piece, next) = (sent + here.len() as u64, behind, next + 1);
         }
-        Ok(())
     }
 }
 
@@ -287,11 +200,11 @@ impl Drop for Arriving {
         // Who goes on with it has use for what has come.
         let is_orphan = || self.claim.as_ref().is_some_and(|claim| claim.coming.is_orphan());
         if self.keeps.unwrap_or_else(is_orphan) {
-            self.store.suspend(self.session);
+            self.store.suspend(self.file.session());
         } else {
-            self.store.discard(self.session);
+            self.store.discard(self.file.session());
         }
         self.show(0);
-        self.shared.progress.total.fetch_sub(self.check.offer().length, Ordering::Relaxed);
+        self.shared.progress.total.fetch_sub(self.file.offer().length, Ordering::Relaxed);
     }
 }

@@ -15,8 +15,7 @@ use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, VarInt
 use tokio::sync::mpsc;
 
 use super::{
-    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, bytes_of, expect, lost, missing,
-    no_tls, write_message,
+    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, expect, lost, no_tls, write_message,
 };
 use crate::disk;
 use crate::quic::identity::{self, Trust};
@@ -130,9 +129,8 @@ impl Sender {
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
         let (_, there) = expect(&mut from, &[Code::Accepted]).await?;
-        let there = block_ranges::read(&there, offer.blocks()).into_iter();
-        let mut parts = missing(&offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
-        let mut resumed = offer.length - bytes_of(&parts);
+        let mut parts = block_ranges::missing(&offer, &there);
+        let mut resumed = offer.length - block_ranges::bytes(&parts);
         let began = Instant::now();
         let name = loop {
             progress.done.store(resumed, Ordering::Relaxed);
@@ -143,7 +141,7 @@ impl Sender {
             }
             match expect(&mut from, &[Code::Complete, Code::Accepted]).await? {
                 // What was there from before had another hash.
-                (Code::Accepted, _) if resumed > 0 => (resumed, parts) = (0, missing(&offer, [])),
+                (Code::Accepted, _) if resumed > 0 => (resumed, parts) = (0, block_ranges::missing(&offer, "")),
                 (Code::Complete, name) => break name,
                 _ => return Err(TransferError::Malformed("a report out of turn")),
             }
