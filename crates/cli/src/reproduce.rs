@@ -225,6 +225,13 @@ fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -
         Err(ExperimentError::Interrupted) => {
             Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)))
         }
+        // Of many, one has no result.
+        Err(
+            error @ (ExperimentError::Overlay(_)
+            | ExperimentError::Flow(_)
+            | ExperimentError::Onion(_)
+            | ExperimentError::Stream(_)),
+        ) => Err(Failure::new(format!("{}: {error}", experiment.id))),
         other => Ok(other?),
     }
 }
@@ -322,4 +329,20 @@ fn write_files(out: &Path, report: &Report, rows: &impl Serialize) -> Result<(),
     })?;
     eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::time::Duration;
+    use anabranch_lab::flows::FlowRunError;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_delivers_nothing_is_said_with_the_experiments_name() {
+        let experiment = anabranch_papers::find("c3-loss").unwrap();
+        let nothing = FlowRunError::NothingDelivered { length: Duration::SECOND * 40, sent: 3 };
+        let failure = whole(Err(nothing.into()), experiment).unwrap_err();
+        assert!(failure.words().starts_with("c3-loss: in 40 s no flow has delivered anything"), "{failure:?}");
+    }
 }
