@@ -35,14 +35,11 @@ use serde::Serialize;
 use anabranch_report::Report;
 
 pub use expected::{Expected, ExpectedError};
-pub use verdict::{Kind, Tally, Totals, Verdict};
-/// More subjects than these are shown as a table: bars could not be told apart.
-const MOST_BARS: usize = 10;
-
 pub use lab::{AttackLab, ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
 pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
+pub use verdict::{Kind, Tally, Totals, Verdict};
 
 /// One experiment of a paper.
 #[derive(Debug)]
