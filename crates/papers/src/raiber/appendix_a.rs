@@ -2,8 +2,8 @@
 
 use anabranch_control::path::registry::Entry;
 
-use super::runs::OfRuns;
-use super::{ExperimentError, Findings, Lab};
+use crate::runs::OfRuns;
+use crate::{ExperimentError, Findings, Lab};
 use anabranch_lab::overlay::Measured;
 use anabranch_report::{Axis, Chart, Figure, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;

@@ -5,7 +5,7 @@ use anabranch_control::time::Duration;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::Course;
 
-use super::{ExperimentError, Findings, FlowLab, Row};
+use crate::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_lab::flows::{FlowsMeasured, measured::FlowMeasured};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::flows::{FlowScenario, Pattern};
