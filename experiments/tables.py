@@ -109,8 +109,9 @@ def tables(result, source):
         else:
             plain.append(row)
     out = []
-    # What a paper says first; the rest folds away.
+    # A paper's numbers first, then ranges alone; the rest folds away.
     said = [row for row in plain if row["paper"] is not None or row["kind"] is not None]
+    said.sort(key=lambda row: row["paper"] is None)
     rest = [row for row in plain if row["paper"] is None and row["kind"] is None]
     if said:
         lines = [

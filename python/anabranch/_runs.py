@@ -79,7 +79,7 @@ def run(
     Raises:
         ScenarioError: The scenario can't be read: file, line, key, and what is expected.
         ValueError: Not a number of threads.
-        RunError: A controller can't go on.
+        RunError: A controller can't go on, or nothing was delivered.
         KeyboardInterrupt: On Ctrl-C, within a tenth of a second.
     """
     _check_threads(threads)
@@ -176,7 +176,7 @@ def sweep(
 
     Raises:
         ScenarioError: The scenario, an override or a value of the grid is wrong.
-        RunError: A point can't be run, or a worker has another version.
+        RunError: A point can't be run or delivers nothing, or a worker has another version.
         ModuleNotFoundError: Ray is asked for and not installed.
     """
     if backend not in BACKENDS:

@@ -183,12 +183,12 @@ class Env(gymnasium.Env[Array, Array]):
             raise ValueError(f"action has the shape {action.shape}, must have {wanted}")
         return action
 
-    def told_by(self, who: str) -> Array:
+    def directed_by(self, who: str) -> Array:
         """The action of a baseline now: "rule" divides what cross traffic left in the step before among the active hosts;
         "oracle" what it will leave in the step to come, which no policy can know. Where initial windows are told
         (C3-Fct), they divide what the link carries in a round trip."""
         action = np.zeros((1, self.hosts), np.float32)
-        self._worlds.native.told_by(who, action)
+        self._worlds.native.directed_by(who, action)
         return action[0]
 
     def _applied(self, action: Array) -> Array:

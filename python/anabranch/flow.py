@@ -182,9 +182,9 @@ class FlowEnv(Env):
         seen = [(f"What it sees: {one.unit}.", (one.name, "")) for one in self.features]
         return [(caption, axis, [course.line(axis[0], shown[:, place])]) for place, (caption, axis) in enumerate(of_flow + seen)]
 
-    def told_by(self, who: str) -> Array:
+    def directed_by(self, who: str) -> Array:
         """There is no baseline that tells a flow what to do."""
-        raise _refused("told_by")
+        raise _refused("directed_by")
 
 
 class FlowVectorEnv(VectorEnv):
@@ -247,6 +247,6 @@ class FlowVectorEnv(VectorEnv):
         """Policies in Rust are for coordinators."""
         raise _refused("trajectory")
 
-    def told_by(self, who: str) -> Array:
+    def directed_by(self, who: str) -> Array:
         """There is no baseline that tells a flow what to do."""
-        raise _refused("told_by")
+        raise _refused("directed_by")

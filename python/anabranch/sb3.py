@@ -112,10 +112,10 @@ def _made() -> type:
             raise AttributeError(f"{attr_name} can't be set: environments are what they were made as; make others")
 
         def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-            """``told_by("rule")`` and ``told_by("oracle")``, a row for each; other methods are the vector's: ``envs``."""
-            if method_name != "told_by":
-                raise AttributeError(f"environments have no method {method_name} of their own; there are: told_by")
-            rows = self.envs.told_by(*method_args, **method_kwargs)
+            """``directed_by("rule")`` and ``directed_by("oracle")``, a row for each; other methods are the vector's: ``envs``."""
+            if method_name != "directed_by":
+                raise AttributeError(f"environments have no method {method_name} of their own; there are: directed_by")
+            rows = self.envs.directed_by(*method_args, **method_kwargs)
             return [rows[place] for place in self._get_indices(indices)]
 
         def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:

@@ -236,10 +236,10 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             np.zeros(self.observation_space.shape, np.float32),
         )
 
-    def told_by(self, who: str) -> Array:
-        """The actions of a baseline now, "rule" or "oracle": see :meth:`anabranch.env.Env.told_by`."""
+    def directed_by(self, who: str) -> Array:
+        """The actions of a baseline now, "rule" or "oracle": see :meth:`anabranch.env.Env.directed_by`."""
         actions = np.zeros(self.action_space.shape, np.float32)
-        self._worlds.native.told_by(who, actions)
+        self._worlds.native.directed_by(who, actions)
         return actions
 
     def close_extras(self, **kwargs: Any) -> None:

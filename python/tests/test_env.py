@@ -121,7 +121,7 @@ def test_short_flows_complete_sooner_by_the_rule_and_soonest_by_the_oracle():
         return total.mean() / 16
 
     usual = paid(lambda: np.full((16, 1), np.log2(10), np.float32))
-    rule, oracle = paid(lambda: envs.told_by("rule")), paid(lambda: envs.told_by("oracle"))
+    rule, oracle = paid(lambda: envs.directed_by("rule")), paid(lambda: envs.directed_by("oracle"))
     assert usual + 0.05 < rule < oracle < 1.0, (usual, rule, oracle)
 
 
@@ -140,7 +140,7 @@ def test_the_oracle_knows_more_than_the_rule():
     def total(who):
         env = gymnasium.make("anabranch/C3-Cross-v0").unwrapped
         env.reset(seed=1)
-        return sum(env.step(env.told_by(who))[1] for _ in range(500))
+        return sum(env.step(env.directed_by(who))[1] for _ in range(500))
 
     assert total("oracle") > total("rule") > 300
 

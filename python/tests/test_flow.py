@@ -188,6 +188,6 @@ def test_a_vector_refuses_what_is_no_choice_and_what_is_not_for_flows():
         with pytest.raises(error) as raised:
             envs.step(actions)
         assert said in str(raised.value)
-    for call in (lambda: envs.rollout(None, 1), lambda: envs.told_by("rule"), lambda: envs.trajectory(1)):
+    for call in (lambda: envs.rollout(None, 1), lambda: envs.directed_by("rule"), lambda: envs.trajectory(1)):
         with pytest.raises(NotImplementedError, match="not for a flow"):
             call()

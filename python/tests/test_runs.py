@@ -142,3 +142,17 @@ assert anabranch.controllers() and anabranch.environments()
 assert not {{"jax", "ray", "matplotlib", "torch"}} & {{name for name, module in sys.modules.items() if module}}
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+STREAM = {"run": {"seconds": 20}, "audience": {"clients": 3, "arrival_s": 1, "span_ms": 200_000}}
+ONION = {"run": {"seconds": 40, "warmup_s": 4}, "onion": {"relays": 12, "loss": 0.99}, "users": {"count": 2}}
+
+
+@pytest.mark.parametrize(("scenario", "whom"), [(STREAM, "any viewer"), (ONION, "users or services")], ids=["stream", "onion"])
+def test_what_delivers_nothing_is_an_error_and_writes_nothing(scenario, whom, tmp_path):
+    said = f"in {scenario['run']['seconds']} s nothing was delivered to {whom}"
+    with pytest.raises(anabranch.RunError, match=said):
+        anabranch.run(scenario, out=tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
+    with pytest.raises(anabranch.RunError, match=f"^seed 3: {said}"):
+        anabranch.sweep(scenario, seeds=[3])

@@ -101,9 +101,9 @@ def test_what_single_environments_have_is_the_vectors(sb3):
     envs.reset()
     assert envs.get_attr("hosts") == [2, 2, 2] and envs.get_attr("render_mode", [0, 2]) == [None, None]
     assert envs.has_attr("features") and not envs.has_attr("colour")
-    assert [row.tolist() for row in envs.env_method("told_by", "oracle", indices=1)] == [[0.5, 0.5]]
+    assert [row.tolist() for row in envs.env_method("directed_by", "oracle", indices=1)] == [[0.5, 0.5]]
     assert envs.env_is_wrapped(gymnasium.Wrapper) == [False] * 3
-    with pytest.raises(AttributeError, match="there are: told_by"):
+    with pytest.raises(AttributeError, match="there are: directed_by"):
         envs.env_method("reset")
     with pytest.raises(AttributeError, match="make others"):
         envs.set_attr("interval", 1.0)

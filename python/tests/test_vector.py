@@ -173,7 +173,7 @@ def test_other_threads_run_during_a_step_and_may_not_step():
     while stepping.is_alive():
         turns += 1
         try:
-            envs.told_by("rule")
+            envs.directed_by("rule")
         except RuntimeError as error:
             refused.append(str(error))
     stepping.join()

@@ -38,3 +38,26 @@ def test_a_changed_page_changes_the_table(tmp_path):
         "| [C3] | full | 1 | 1 / 0 / 2 | 0 / 3 / 0 | – |",
         "| [C3] | quick | 1 | 0 / 0 / 1 | – | – |",
     ]
+
+
+def test_a_papers_numbers_come_first_then_ranges_and_the_rest_folds_away():
+    def row(metric, paper, kind):
+        return {"subject": "cubic", "metric": metric, "unit": "", "ours": 1.0, "paper": paper, "verdict": None, "kind": kind, "note": ""}
+
+    rows = [row("unsaid", None, None), row("range_1", None, "after"), row("number_1", 2.0, "after"), row("range_2", None, "after"), row("number_2", 2.0, None)]
+    totals = {"predeclared": dict.fromkeys(["agree", "disagree", "open"], 0)}
+    page = tables.tables({"rows": rows, "totals": totals, "seed": 1}, "report")
+    shown, folded = page.split("<details>")
+    places = [shown.index(f"`{name}`") for name in ("number_1", "number_2", "range_1", "range_2")]
+    assert places == sorted(places) and "unsaid" not in shown and "`unsaid`" in folded
+
+
+def test_pages_are_in_that_order():
+    seen = 0
+    for page in EXPERIMENTS.glob("*/README.md"):
+        figures = page.read_text(encoding="utf-8").split(tables.BEGIN)[1].split(tables.END)[0]
+        said = figures.split("\nVerdicts: ")[0]
+        numbers = [line.split(" | ")[3] != "–" for line in said.splitlines() if line.count(" | ") == 6][1:]
+        seen += len(numbers)
+        assert numbers == sorted(numbers, reverse=True), page
+    assert seen > 100

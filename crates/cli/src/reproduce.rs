@@ -225,6 +225,13 @@ fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -
         Err(ExperimentError::Interrupted) => {
             Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)))
         }
+        // Of many, one has no result.
+        Err(
+            error @ (ExperimentError::Overlay(_)
+            | ExperimentError::Flow(_)
+            | ExperimentError::Onion(_)
+            | ExperimentError::Stream(_)),
+        ) => Err(Failure::new(format!("{}: {error}", experiment.id))),
         other => Ok(other?),
     }
 }
@@ -261,9 +268,7 @@ fn verdict_cell(verdict: Option<Verdict>) -> Cell {
 
 fn write(out: &Path, experiment: &Experiment, json: &Summary<'_>, report: Report) -> Result<(), Failure> {
     let headers = ["subject", "metric", "unit", "ours", "paper", "verdict", "range", "note"];
-    // What a paper says first; all else is there for who asks.
-    let (said, other): (Vec<&Row>, Vec<&Row>) =
-        json.rows.iter().partition(|row| row.paper.is_some() || row.kind.is_some());
+    let (said, other) = in_order(json.rows, |row| (row.paper.is_some(), row.kind.is_some()));
     let table = |caption: &str, rows: &[&Row]| {
         rows.iter().fold(Table::new(caption, headers), |table, row| table.row(cells(row)))
     };
@@ -275,6 +280,14 @@ fn write(out: &Path, experiment: &Experiment, json: &Summary<'_>, report: Report
     let report = if said.is_empty() { report } else { report.table(said) };
     let report = if other.is_empty() { report } else { report.folded_table("All other figures", other) };
     write_files(out, &report.listing("Scenario", experiment.scenario), json)
+}
+
+/// Rows as a page shows them: those with a paper's number first, then those with a range alone; and those that it folds
+/// away, of which no paper speaks. `has` says whether a row has the one and the other; otherwise they stay in their order.
+fn in_order<R>(rows: &[R], has: impl Fn(&R) -> (bool, bool)) -> (Vec<&R>, Vec<&R>) {
+    let (mut said, other): (Vec<&R>, Vec<&R>) = rows.iter().partition(|row| has(row) != (false, false));
+    said.sort_by_key(|row| !has(row).0);
+    (said, other)
 }
 
 /// A row of a page's table.
@@ -322,4 +335,70 @@ fn write_files(out: &Path, report: &Report, rows: &impl Serialize) -> Result<(),
     })?;
     eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::time::Duration;
+    use anabranch_lab::flows::FlowRunError;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_delivers_nothing_is_said_with_the_experiments_name() {
+        let experiment = anabranch_papers::find("c3-loss").unwrap();
+        let nothing = FlowRunError::NothingDelivered { length: Duration::SECOND * 40, sent: 3 };
+        let failure = whole(Err(nothing.into()), experiment).unwrap_err();
+        assert!(failure.words().starts_with("c3-loss: in 40 s no flow has delivered anything"), "{failure:?}");
+    }
+
+    fn row(metric: &str, paper: Option<f64>, kind: Option<Kind>) -> Row {
+        Row {
+            subject: "cubic".to_owned(),
+            metric: metric.to_owned(),
+            unit: String::new(),
+            ours: Some(1.0),
+            ci95: None,
+            paper,
+            range: (f64::NEG_INFINITY, f64::INFINITY),
+            kind,
+            verdict: None,
+            note: String::new(),
+        }
+    }
+
+    /// `metrics` as `page` shows them: those before what it folds away, and those in there.
+    pub(super) fn shown<'m>(page: &str, metrics: &[&'m str]) -> [Vec<&'m str>; 2] {
+        let place = |metric: &str| page.find(&format!(">{metric}<")).unwrap_or_else(|| panic!("{metric} is in {page}"));
+        let (from, to) = (page.find("<details").expect("a part that folds"), page.find("Scenario").expect("a listing"));
+        let mut sorted = metrics.to_vec();
+        sorted.sort_by_key(|metric| place(metric));
+        assert!(place(sorted[sorted.len() - 1]) < to, "all are in tables");
+        let (before, folded) = sorted.into_iter().partition(|metric| place(metric) < from);
+        [before, folded]
+    }
+
+    #[test]
+    fn rows_with_a_papers_number_come_first_and_what_no_paper_speaks_of_folds_away() {
+        let (number, range) = (Some(2.0), Some(Kind::After));
+        let rows = [
+            row("unsaid_1", None, None),
+            row("range_1", None, range),
+            row("number_1", number, range),
+            row("unsaid_2", None, None),
+            row("number_2", number, None),
+            row("range_2", None, range),
+            row("number_3", number, range),
+        ];
+        let out = tempfile::tempdir().unwrap();
+        let experiment = anabranch_papers::find("c3-loss").unwrap();
+        let totals = Totals::of_rows(&rows);
+        let json = Summary { id: experiment.id, seed: 1, quick: true, wall_s: 0.0, totals, rows: &rows };
+        write(out.path(), experiment, &json, Report::new("loss")).unwrap();
+        let page = std::fs::read_to_string(out.path().join("report.html")).unwrap();
+        let metrics: Vec<&str> = rows.iter().map(|row| &*row.metric).collect();
+        let [before, folded] = shown(&page, &metrics);
+        assert_eq!(before, ["number_1", "number_2", "number_3", "range_1", "range_2"]);
+        assert_eq!(folded, ["unsaid_1", "unsaid_2"]);
+    }
 }

@@ -171,7 +171,7 @@ where
     timed_on(None, progress, job, name)
 }
 
-/// The same on so many threads, where the job can use several.
+/// The same on `threads` threads, or as many as there are cores if none is given, where the job can use several.
 fn timed_on<J: Job>(
     threads: Option<NonZeroUsize>,
     progress: &Arc<Progress>,

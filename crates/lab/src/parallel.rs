@@ -3,7 +3,6 @@
 //! A run shares nothing with another, so results do not depend on how many threads there are; they come back in the
 //! order of the jobs. Of many runs each is one thread's work; one that is alone may be that of several.
 
-use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -15,7 +14,7 @@ use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::monitor::Monitor;
 use crate::onion::{self, OnionMeasured, OnionRunError};
 use crate::overlay::{self, Measured, OverlayRunError, Sharding};
-use crate::stream::{self, StreamMeasured};
+use crate::stream::{self, StreamMeasured, StreamRunError};
 use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::Scenario;
 use anabranch_scenario::stream::StreamScenario;
@@ -34,7 +33,7 @@ pub trait Job: Sync {
     ///
     /// # Errors
     ///
-    /// What a controller does wrong, or says of its parameters.
+    /// What a controller does wrong, or says of its parameters; that nothing was delivered.
     fn run(&self, monitor: &dyn Monitor) -> Result<Self::Measured, Self::Error>;
 
     /// The same on up to `threads` threads, where one run can use several: what it measures is the same.
@@ -91,14 +90,14 @@ impl Job for FlowScenario {
 
 impl Job for StreamScenario {
     type Measured = StreamMeasured;
-    type Error = Infallible;
+    type Error = StreamRunError;
 
     fn seconds(&self) -> u64 {
         self.duration.as_nanos() / Duration::SECOND.as_nanos()
     }
 
-    fn run(&self, monitor: &dyn Monitor) -> Result<StreamMeasured, Infallible> {
-        Ok(stream::run(self, monitor))
+    fn run(&self, monitor: &dyn Monitor) -> Result<StreamMeasured, StreamRunError> {
+        stream::run(self, monitor)
     }
 
     fn is_whole(&self, measured: &StreamMeasured) -> bool {

@@ -4,24 +4,15 @@
 mod c3;
 mod efthymiopoulos;
 mod expected;
-mod lab;
-mod learned;
+mod experiment_lab;
 mod learners;
 mod learningcc;
 mod loopback;
 mod onion;
 mod onion_cover;
 mod packets;
-mod parameter;
 mod quick_verdicts;
-mod raiber_appendix_a;
-mod raiber_changes;
-mod raiber_fig_7_4_to_7_8;
-mod raiber_grids;
-mod raiber_rates;
-mod raiber_table_7_1;
-mod raiber_table_7_4;
-mod raiber_table_7_6;
+mod raiber;
 mod remy_golden;
 mod remy_tables;
 mod runs;
@@ -35,14 +26,11 @@ use serde::Serialize;
 use anabranch_report::Report;
 
 pub use expected::{Expected, ExpectedError};
-pub use verdict::{Kind, Tally, Totals, Verdict};
-/// More subjects than these are shown as a table: bars could not be told apart.
-const MOST_BARS: usize = 10;
-
-pub use lab::{AttackLab, ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
+pub use experiment_lab::{AttackLab, ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
 pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
+pub use verdict::{Kind, Tally, Totals, Verdict};
 
 /// One experiment of a paper.
 #[derive(Debug)]
@@ -99,72 +87,77 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Overlay,
         "raiber-table-7.1",
         "How much should a new round-trip sample weigh, and when is an ACK late?",
-        raiber_table_7_1::run
+        raiber::table_7_1::run
     ),
     experiment!(
         Overlay,
         "raiber-fig-7.2",
         "What does AIMD receive for each increase and decrease?",
-        raiber_grids::aimd_throughput
+        raiber::grids::aimd_throughput
     ),
     experiment!(
         Overlay,
         "raiber-fig-7.3",
         "What does AIMD drop for each increase and decrease?",
-        raiber_grids::aimd_drops
+        raiber::grids::aimd_drops
     ),
-    experiment!(Overlay, "raiber-table-7.2", "What should Q-learning pay for an ACK?", raiber_grids::reward),
+    experiment!(Overlay, "raiber-table-7.2", "What should Q-learning pay for an ACK?", raiber::grids::reward),
     experiment!(
         Overlay,
         "raiber-table-7.3",
         "How fast should Q-learning learn, and how far look ahead?",
-        raiber_grids::learning_rate_and_discount
+        raiber::grids::learning_rate_and_discount
     ),
     experiment!(
         Overlay,
         "raiber-table-7.4",
         "How much does each controller receive and drop, and how soon?",
-        raiber_table_7_4::run
+        raiber::table_7_4::run
     ),
     experiment!(
         Overlay,
         "raiber-table-7.5",
         "How does one sender's rate for one peer settle?",
-        raiber_rates::progression
+        raiber::rates::progression
     ),
-    experiment!(Overlay, "raiber-fig-7.4", "Does throughput hold with more peers?", raiber_fig_7_4_to_7_8::peers),
-    experiment!(Overlay, "raiber-fig-7.5", "Does throughput hold with more hops?", raiber_fig_7_4_to_7_8::hops),
-    experiment!(Overlay, "raiber-fig-7.6", "Does throughput hold with longer delays?", raiber_fig_7_4_to_7_8::delay),
-    experiment!(Overlay, "raiber-fig-7.7", "How does AIMD's rate move under longer delays?", raiber_rates::under_delay),
+    experiment!(Overlay, "raiber-fig-7.4", "Does throughput hold with more peers?", raiber::fig_7_4_to_7_8::peers),
+    experiment!(Overlay, "raiber-fig-7.5", "Does throughput hold with more hops?", raiber::fig_7_4_to_7_8::hops),
+    experiment!(Overlay, "raiber-fig-7.6", "Does throughput hold with longer delays?", raiber::fig_7_4_to_7_8::delay),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.7",
+        "How does AIMD's rate move under longer delays?",
+        raiber::rates::under_delay
+    ),
     experiment!(
         Overlay,
         "raiber-fig-7.8",
         "Does throughput grow with the rate of each peer?",
-        raiber_fig_7_4_to_7_8::bandwidth
+        raiber::fig_7_4_to_7_8::bandwidth
     ),
     experiment!(
         Overlay,
         "raiber-table-7.6",
         "Who drops how much with more peers, rate, hops and delay?",
-        raiber_table_7_6::run
+        raiber::table_7_6::run
     ),
     experiment!(
         Overlay,
         "raiber-table-7.7",
         "How soon is there room for a peer that begins to send?",
-        raiber_changes::joining
+        raiber::changes::joining
     ),
     experiment!(
         Overlay,
         "raiber-fig-7.9",
         "How soon is throughput back after limits are exchanged?",
-        raiber_changes::exchange_throughput
+        raiber::changes::exchange_throughput
     ),
     experiment!(
         Overlay,
         "raiber-fig-7.10",
         "How much is dropped after limits are exchanged?",
-        raiber_changes::exchange_drops
+        raiber::changes::exchange_drops
     ),
     experiment!(
         Streams,
@@ -196,32 +189,52 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "What do our own learners receive of what is possible, and how soon?",
         learners::run
     ),
-    experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
-    experiment!(Quic, "c3-cross-traffic", "Does steering use what periodic cross traffic leaves?", c3::cross_traffic),
-    experiment!(Quic, "c3-fct", "Do short flows complete sooner when they are steered?", c3::completion),
-    experiment!(Flows, "c3-loss", "Does a steered flow keep its goodput under random loss?", c3::loss),
-    experiment!(Learned, "c3-scenario-1", "Does one flow learn to send at the bottleneck's rate?", learned::single),
-    experiment!(Learned, "c3-scenario-2", "Do two flows learn to send at half the rate each?", learned::parallel),
-    experiment!(Learned, "c3-scenario-3", "Does a flow learn to yield half when another begins?", learned::staggered),
+    experiment!(
+        Overlay,
+        "raiber-appendix-a",
+        "Are batch means normal and not autocorrelated?",
+        raiber::appendix_a::run
+    ),
+    experiment!(
+        Quic,
+        "c3-cross-traffic",
+        "Does steering use what periodic cross traffic leaves?",
+        c3::rule::cross_traffic
+    ),
+    experiment!(Quic, "c3-fct", "Do short flows complete sooner when they are steered?", c3::rule::completion),
+    experiment!(Flows, "c3-loss", "Does a steered flow keep its goodput under random loss?", c3::rule::loss),
+    experiment!(Learned, "c3-scenario-1", "Does one flow learn to send at the bottleneck's rate?", c3::learned::single),
+    experiment!(Learned, "c3-scenario-2", "Do two flows learn to send at half the rate each?", c3::learned::parallel),
+    experiment!(
+        Learned,
+        "c3-scenario-3",
+        "Does a flow learn to yield half when another begins?",
+        c3::learned::staggered
+    ),
     experiment!(
         Learned,
         "c3-cross-learned",
         "How near to an oracle is a coordinator that learned, beside cross traffic?",
-        learned::cross
+        c3::learned::cross
     ),
     experiment!(
         Learned,
         "c3-fairness",
         "Is a policy fair with hosts and rates that it was not trained on?",
-        learned::fairness
+        c3::learned::fairness
     ),
     experiment!(
         Learned,
         "c3-subdomains",
         "What is left of a coordinator's gain when it tells sub-domains, and seldom?",
-        learned::subdomains
+        c3::learned::subdomains
     ),
-    experiment!(Learned, "c3-delayed", "What is left of a coordinator's gain when reports are late?", learned::delayed),
+    experiment!(
+        Learned,
+        "c3-delayed",
+        "What is left of a coordinator's gain when reports are late?",
+        c3::learned::delayed
+    ),
     experiment!(Flows, "learningcc-fig-2", "How long is LearningCC's queue?", learningcc::delay),
     experiment!(Flows, "learningcc-fig-3", "Do four flows of LearningCC share fairly?", learningcc::fairness),
     experiment!(Packets, "learningcc-fig-4", "What does LearningCC get beside Reno and Cubic?", learningcc::ratio),

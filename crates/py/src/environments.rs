@@ -288,7 +288,7 @@ impl Environments {
     }
 
     /// What the rule, or the oracle, would tell each host now.
-    fn told_by(&self, py: Python<'_>, who: &str, actions: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn directed_by(&self, py: Python<'_>, who: &str, actions: &Bound<'_, PyAny>) -> PyResult<()> {
         let is_oracle = match who {
             "rule" => false,
             "oracle" => true,

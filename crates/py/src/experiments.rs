@@ -35,7 +35,10 @@ pub fn reproduce(
     let request = Request { length, seed, controllers, settings, policies, ..Request::default() };
     let refused = |error: ExperimentError| match error {
         ExperimentError::Scenario(error) => errors::scenario(error),
-        ExperimentError::Overlay(_) | ExperimentError::Flow(_) => errors::run(error),
+        ExperimentError::Overlay(_)
+        | ExperimentError::Flow(_)
+        | ExperimentError::Onion(_)
+        | ExperimentError::Stream(_) => errors::run(error),
         other => errors::value(other),
     };
     let seed = experiment.seed(&request).map_err(refused)?;

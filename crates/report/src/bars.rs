@@ -3,6 +3,7 @@
 use super::axis::{Axis, Ends};
 use super::frame::{Horizontal, Key, VERTICAL_TICKS, bar_class, frame, no_data, reference_class};
 use super::number;
+use super::palette::COLORS;
 use super::svg::{Anchor, Path, Svg, text_width};
 use super::xy::{Reference, ReferenceLine, error_bar, reference_legend};
 
@@ -52,6 +53,9 @@ impl BarChart {
         self.references.push(Reference::horizontal(name, y));
         self
     }
+
+    /// More bars of a group than these cannot be told apart: each has a colour of its own, and neither dashes nor markers.
+    pub const MOST_SERIES: usize = COLORS;
 
     pub(super) fn draw(&self, svg: &mut Svg) -> f64 {
         let bars = self.series.iter().flat_map(BarSeries::ends);

@@ -410,3 +410,17 @@ fn more_series_than_can_be_distinguished_become_charts_with_the_same_axes() {
     let page = Report::new("").small_multiples("Caption", chart(22)).to_html();
     assert!(page.contains("Caption (3 of 3)"));
 }
+
+#[test]
+fn as_many_bars_as_may_have_a_colour_each_and_one_more_has_the_firsts() {
+    let colours = |count: usize| {
+        let chart = BarChart::new("", Axis::new("y", ""), vec!["group".to_owned()]);
+        let bar = |i: usize| BarSeries::new(format!("bar {i}"), vec![Some(1.0)]);
+        let svg = Chart::from((0..count).fold(chart, |chart, i| chart.series(bar(i)))).to_svg("bars");
+        // What fills a bar; dashes are those of lines.
+        let classes = svg.split("class=\"bar s").skip(1).map(|rest| rest[..1].to_owned());
+        classes.collect::<std::collections::BTreeSet<String>>().len()
+    };
+    assert_eq!(colours(BarChart::MOST_SERIES), BarChart::MOST_SERIES);
+    assert_eq!(colours(BarChart::MOST_SERIES + 1), BarChart::MOST_SERIES);
+}

@@ -107,4 +107,4 @@ def made(settings: Any, count: int, **options: Any) -> VectorEnv:
 def against_baselines(settings: Any) -> dict[str, float]:
     """What the rule and the oracle get."""
     envs = made(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
-    return {who: evaluated(envs, lambda envs, _: envs.told_by(who)) for who in ("rule", "oracle")}
+    return {who: evaluated(envs, lambda envs, _: envs.directed_by(who)) for who in ("rule", "oracle")}

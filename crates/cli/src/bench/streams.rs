@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     for &clients in &args.clients {
-        let size = measure(args, clients);
+        let size = measure(args, clients)?;
         if !args.json {
             println!(
                 "{:>8} {:>8} {:>9.2} {:>12} {:>7.2} {:>16.0} {:>8.2} % {:>9}",
@@ -103,17 +103,17 @@ fn scenario(args: &Args, clients: u32) -> StreamScenario {
     scenario
 }
 
-fn measure(args: &Args, clients: u32) -> Size {
+fn measure(args: &Args, clients: u32) -> Result<Size, Failure> {
     let scenario = scenario(args, clients);
     memory::forget_peak();
     let mut processor_s = f64::INFINITY;
     let mut metrics = stream::StreamMetrics::default();
     for _ in 0..args.repeat {
         let before = processor_time::now();
-        metrics = stream::run(&scenario, &()).metrics;
+        metrics = stream::run(&scenario, &())?.metrics;
         processor_s = processor_s.min((processor_time::now() - before).as_secs_f64());
     }
-    Size {
+    Ok(Size {
         clients,
         simulated_s: args.seconds,
         processor_s,
@@ -122,5 +122,5 @@ fn measure(args: &Args, clients: u32) -> Size {
         viewer_seconds_per_s: f64::from(clients) * args.seconds as f64 / processor_s,
         delivered_percent: metrics.delivered_percent,
         peak_memory_mib: memory::peak() >> 20,
-    }
+    })
 }

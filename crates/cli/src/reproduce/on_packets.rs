@@ -17,7 +17,7 @@ use anabranch_report::{Cell, Report, Table};
 use anabranch_testbed::kernel_tcp;
 use serde::Serialize;
 
-use super::{Args, Facts, verdict_cell, whole, write_files};
+use super::{Args, Facts, in_order, verdict_cell, whole, write_files};
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress::{self, Lines};
@@ -297,37 +297,46 @@ fn carried(json: &Json) -> String {
 
 fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, emulated: Report) -> Result<(), Failure> {
     let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "verdict", "kind", "note"];
-    let mut table = Table::new("Simulated, on real packets, and the paper's", headers);
-    for row in json.rows {
-        let digits = if row.emulated.is_some_and(|value| value.abs() >= 1000.0) { 0 } else { 4 };
-        let number = |value: Option<f64>, half: Option<f64>| match (value, half) {
-            (None, _) => Cell::text("–"),
-            (Some(value), None) => Cell::number(value, digits),
-            (Some(value), Some(half)) => Cell::interval(value, half),
-        };
-        table = table.row([
-            Cell::text(&row.subject),
-            Cell::text(&row.metric),
-            Cell::text(&row.unit),
-            number(row.simulated, row.simulated_ci95),
-            number(row.emulated, row.emulated_ci95),
-            number(row.paper, None),
-            Cell::text(yes_or_no(row.apart)),
-            verdict_cell(row.verdict),
-            Cell::text(row.kind.map_or("", Kind::name)),
-            Cell::text(&row.note),
-        ]);
-    }
+    let (said, other) = in_order(json.rows, |row| (row.paper.is_some(), row.kind.is_some()));
+    let table = |caption: &str, rows: &[&Both]| {
+        rows.iter().fold(Table::new(caption, headers), |table, row| table.row(cells(row)))
+    };
     let report = Facts { experiment, seed: json.seed, quick: json.quick, wall_s: json.wall_s }
         .head(Report::new(format!("{}, on real packets", experiment.id)))
         .paragraph(WHAT)
         .paragraph(carried(json))
         .append("On real packets", emulated)
         .append("Simulated", simulated)
-        .section("Figures")
-        .table(table)
-        .listing("Scenario", experiment.scenario);
-    write_files(out, &report, json)
+        .section("Figures");
+    let (said, other) = (
+        table("Simulated, on real packets, and the paper's", &said),
+        table("Simulated and on real packets: figures that no paper speaks of", &other),
+    );
+    let report = if said.is_empty() { report } else { report.table(said) };
+    let report = if other.is_empty() { report } else { report.folded_table("All other figures", other) };
+    write_files(out, &report.listing("Scenario", experiment.scenario), json)
+}
+
+/// A row of the page's table.
+fn cells(row: &Both) -> [Cell; 10] {
+    let digits = if row.emulated.is_some_and(|value| value.abs() >= 1000.0) { 0 } else { 4 };
+    let number = |value: Option<f64>, half: Option<f64>| match (value, half) {
+        (None, _) => Cell::text("–"),
+        (Some(value), None) => Cell::number(value, digits),
+        (Some(value), Some(half)) => Cell::interval(value, half),
+    };
+    [
+        Cell::text(&row.subject),
+        Cell::text(&row.metric),
+        Cell::text(&row.unit),
+        number(row.simulated, row.simulated_ci95),
+        number(row.emulated, row.emulated_ci95),
+        number(row.paper, None),
+        Cell::text(yes_or_no(row.apart)),
+        verdict_cell(row.verdict),
+        Cell::text(row.kind.map_or("", Kind::name)),
+        Cell::text(&row.note),
+    ]
 }
 
 #[cfg(test)]
@@ -371,5 +380,23 @@ mod tests {
         let (none, one) = ([row("a", None, None)], [row("a", Some(1.0), None)]);
         assert!(beside(&none, &none, 0).is_empty());
         assert_eq!(beside(&none, &one, 0).len(), 1);
+    }
+    #[test]
+    fn rows_with_a_papers_number_come_first_and_what_no_paper_speaks_of_folds_away() {
+        let of = |metric: &str, paper: Option<f64>, kind: Option<Kind>| Row {
+            paper,
+            kind,
+            verdict: None,
+            ..row(metric, Some(1.0), None)
+        };
+        let (number, range) = (Some(2.0), Some(Kind::Predeclared));
+        let rows = [of("unsaid", None, None), of("ranged", None, range), of("numbered", number, range)];
+        let rows = beside(&rows, &rows, 0);
+        let (out, experiment) = (tempfile::tempdir().unwrap(), anabranch_papers::find("c3-fct").unwrap());
+        let json = Json { id: experiment.id, seed: 1, quick: true, wall_s: 0.0, rows: &rows, saturated: 0, runs: &[] };
+        write(out.path(), experiment, &json, Report::new("simulated"), Report::new("emulated")).unwrap();
+        let page = std::fs::read_to_string(out.path().join("report.html")).unwrap();
+        let [before, folded] = super::super::tests::shown(&page, &["unsaid", "ranged", "numbered"]);
+        assert_eq!((before, folded), (vec!["numbered", "ranged"], vec!["unsaid"]));
     }
 }

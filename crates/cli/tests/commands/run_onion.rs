@@ -89,6 +89,19 @@ fn what_is_wrong_is_refused_at_its_line_and_nothing_is_written() {
 }
 
 #[test]
+fn a_run_that_delivers_nothing_fails_and_writes_nothing() {
+    let place = Place::new(SMALL);
+    let lossy = ["--set", "run.seconds=40", "--set", "onion.loss=0.99"];
+    let said = place.say(&[&["run", "s.toml", "--json", "--out", "out"][..], &lossy].concat());
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.stderr.contains("anabranch: in 40 s nothing was delivered to users or services"), "{said:?}");
+    assert!(place.names("out").is_empty(), "nothing half-written");
+    let said = place.say(&[&["sweep", "s.toml", "--out", "swept"][..], &lossy].concat());
+    assert!(said.code == Some(2) && said.stderr.contains("seed 3: in 40 s nothing was delivered"), "{said:?}");
+    assert_eq!(place.names("swept"), ["points"]);
+}
+
+#[test]
 fn every_example_runs_and_stands_in_the_documentation() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/onion-scenarios.md")).unwrap();

@@ -106,6 +106,23 @@ fn a_sweep_has_a_row_for_each_mode() {
 }
 
 #[test]
+fn a_run_that_delivers_nothing_fails_and_writes_nothing() {
+    let place = Place::new(SMALL);
+    let far = ["--set", "run.seconds=20", "--set", "audience.span_ms=200000"];
+    let said = place.say(&[&["run", "s.toml", "--json", "--out", "out"][..], &far].concat());
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.stderr.contains("anabranch: in 20 s nothing was delivered to any viewer"), "{said:?}");
+    assert!(place.names("out").is_empty(), "nothing half-written");
+    // Of a sweep, the point is named, and those that are over stay.
+    let grid = ["sweep", "s.toml", "--grid", "audience.span_ms=100,200000", "--out", "swept", "--threads", "1"];
+    let said = place.say(&[&grid[..], &["--set", "run.seconds=20", "--json"]].concat());
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    let words = "audience.span_ms=200000, seed 3: in 20 s nothing was delivered";
+    assert!(said.stderr.contains(words), "{said:?}");
+    assert_eq!((place.names("swept"), place.names("swept/points").len()), (vec!["points".to_owned()], 1));
+}
+
+#[test]
 fn what_is_for_flows_alone_is_refused() {
     let place = Place::new(SMALL);
     let said = place.say(&["run", "s.toml", "--out", "out", "--pcap"]);

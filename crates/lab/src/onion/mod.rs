@@ -48,6 +48,9 @@ const EPOCH: u64 = 1;
 /// For how long relays take packets of an epoch after the next has begun.
 const GRACE: Duration = Duration::from_millis(600_000);
 
+/// When the first user begins.
+const BEGINS: Duration = Duration::SECOND;
+
 /// A run.
 #[derive(Clone, Debug)]
 pub struct OnionRun {
@@ -192,7 +195,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             let relay = relay.expect("there are more services than a user has guards");
             let keys = services[usize::from(relay.0)].clone().expect("only relays with a service are asked for one");
             let destination = Destination { relay, label: EXIT, keys };
-            let begins = Time::ZERO + Duration::SECOND + run.begin_within * u64::from(number) / u64::from(run.users);
+            let begins = Time::ZERO + BEGINS + run.begin_within * u64::from(number) / u64::from(run.users);
             let rates = run.rates.of(run.seed, number);
             let downloader = Downloader::new(user, destination, rates, run.wish, begins);
             let downloader = downloader.numbered(number, uploading[number as usize], run.counts_from);

@@ -16,7 +16,7 @@ use anabranch_stats::{jain_fairness, percentile};
 
 use super::account::Account;
 use super::limit::Cells;
-use super::{OnionRun, OnionTotals, OnionWorld, UserOutcome, Wish};
+use super::{BEGINS, OnionRun, OnionTotals, OnionWorld, UserOutcome, Wish};
 use crate::monitor::Monitor;
 
 /// Why there is no run.
@@ -28,6 +28,19 @@ pub enum OnionRunError {
     /// There can be no such cover.
     #[error(transparent)]
     Cover(#[from] CoverError),
+    /// Neither users nor services have read anything.
+    #[error(
+        "in {length} nothing was delivered to users or services ({packets} packets came to relays, which refused \
+         {refused}): no figure can come of this run; look at relays' limits, at delays and losses, and at who drops"
+    )]
+    NothingDelivered {
+        /// Simulated time.
+        length: Duration,
+        /// Packets that came to relays.
+        packets: u64,
+        /// Packets that relays refused.
+        refused: u64,
+    },
 }
 
 /// A second of a run.
@@ -191,11 +204,19 @@ impl From<&OnionRunScenario> for OnionRun {
     }
 }
 
+/// Within this, the first user that can read anything has done so, unless relays mix: longer than a session's set-up
+/// and a request over any path.
+const TO_DELIVER: Duration = Duration::from_millis(30_000);
+
+/// Times all mixing delays of a way there and back, which are added to that.
+const ROUND_TRIPS: u64 = 4;
+
 /// Runs `scenario` until its end, or until `monitor` interrupts it.
 ///
 /// # Errors
 ///
-/// What is wrong with how users choose, which whoever makes a scenario has to check.
+/// What is wrong with how users choose, which whoever makes a scenario has to check; that a whole run delivers
+/// nothing, though the first user had [`TO_DELIVER`].
 pub fn run(scenario: &OnionRunScenario, monitor: &dyn Monitor) -> Result<OnionMeasured, OnionRunError> {
     let run = OnionRun::from(scenario);
     let mut world = OnionWorld::<Transparent>::new(&run, ())?;
@@ -239,7 +260,14 @@ pub fn run(scenario: &OnionRunScenario, monitor: &dyn Monitor) -> Result<OnionMe
             monitor.on_second();
         }
     }
-    let before = before.unwrap_or_else(|| world.totals());
+    let totals = world.totals();
+    let mixing = scenario.onion.mix_delay * (2 * scenario.onion.hops * ROUND_TRIPS);
+    let had_time = BEGINS + TO_DELIVER + mixing <= scenario.duration;
+    if simulated == end && had_time && totals.downloaded + totals.uploaded == 0 {
+        let (packets, refused) = (totals.packets, totals.refused);
+        return Err(OnionRunError::NothingDelivered { length: scenario.duration, packets, refused });
+    }
+    let before = before.unwrap_or(totals);
     let metrics = metrics(scenario, &world, &before, simulated, capacity);
     Ok(OnionMeasured { metrics, seconds })
 }

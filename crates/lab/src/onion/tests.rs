@@ -4,7 +4,10 @@ use anabranch_onion::session::{Rates, Secrecy};
 use anabranch_proto::machine::Wire;
 use anabranch_sim::delay::{DelayModel, JitterTail};
 
+use std::sync::atomic::Ordering;
+
 use super::*;
+use crate::parallel::Progress;
 use crate::world::Transit;
 use anabranch_onion::node::Frame;
 
@@ -377,4 +380,26 @@ fn p05_data_acks_blocks_loops_and_set_ups_have_one_size_and_leave_relays_as_they
     // All but what ends at a service leaves at once; what a service answers may leave at that instant too.
     let passed = sum(|counts| counts.forwarded + counts.to_clients);
     assert!(seen.passed_on >= passed && seen.came_in_all == passed + delivered, "{passed} of {}", seen.came_in_all);
+}
+
+#[test]
+fn an_onion_overlay_that_delivers_nothing_is_an_error() {
+    let text = |seconds: u32, onion: &str| {
+        format!("[run]\nseconds = {seconds}\nwarmup_s = 4\n[onion]\nrelays = 12\n{onion}\n[users]\ncount = 2\n")
+    };
+    let of = |seconds, onion: &str, monitor: &dyn Monitor| {
+        let text = text(seconds, onion);
+        run::run(&anabranch_scenario::file::parse_onion_run(&text, "o.toml", &[]).unwrap(), monitor)
+    };
+    let lossy = "loss = 0.99";
+    let error = of(40, lossy, &()).unwrap_err().to_string();
+    for words in ["in 40 s nothing was delivered to users or services", "no figure can come of this run"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    // Too short to say so, where relays mix a longer time is; and what was stopped says what it has.
+    assert!(of(30, lossy, &()).is_ok());
+    assert!(of(40, &format!("{lossy}\nmix_delay_ms = 1000"), &()).is_ok());
+    let stopped = Progress::default();
+    stopped.interrupted.store(true, Ordering::Relaxed);
+    assert!(of(40, lossy, &stopped).unwrap().metrics.simulated < Duration::SECOND * 40);
 }

@@ -3,6 +3,7 @@
 
 mod content;
 mod delays;
+mod error;
 #[cfg(test)]
 mod flooder;
 mod liar;
@@ -17,8 +18,9 @@ mod viewers;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use delays::ReleaseDelays;
+pub use error::StreamRunError;
 pub use liar::{Lie, Viewer};
 pub use measuring::{StreamMeasured, StreamMetrics, StreamSecond, quantile};
-pub use run::run;
+pub use run::{measure, run};
 pub use trees::Trees;
 pub use viewers::{Death, Monitored, ViewerMeasured};

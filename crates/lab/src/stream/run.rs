@@ -25,9 +25,10 @@ use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
 use anabranch_sim::fabric::NodeId;
 
 use super::content::{Simulated, SimulatedPacket};
+use super::error::StreamRunError;
 use super::liar::{Lie, Viewer};
 use super::measuring::{Measuring, StreamMeasured, StreamMetrics, Watched, quantile};
-use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links, packets_per_second};
+use super::script::{Act, Arriving, KEYFRAMES, OPENING, Script, counts_from, delays, link, links, packets_per_second};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
@@ -37,6 +38,10 @@ use crate::world::{AsTheyAre, World};
 
 /// What a player misses of its buffer when a hole is given up.
 const MARGIN: Duration = Duration::from_millis(300);
+
+/// Within this, once a player holds all that it waits for, a viewer that can get anything has got some: longer than
+/// any path.
+const TO_DELIVER: Duration = Duration::from_millis(10_000);
 
 /// How finely it is looked when slices are back.
 const LOOK: Duration = Duration::from_millis(10);
@@ -95,10 +100,36 @@ struct Stage<'a> {
 
 /// Runs `scenario` until its end, or until `monitor` interrupts it.
 ///
+/// # Errors
+///
+/// When a whole run delivers nothing, though the first viewer had [`TO_DELIVER`] beyond what its player holds.
+///
 /// # Panics
 ///
 /// If its controller refuses its parameters, which whoever makes a scenario has to check.
-pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
+pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> Result<StreamMeasured, StreamRunError> {
+    let look = |sent, peers: Vec<Seen<'_>>| (sent, peers.iter().filter(|peer| peer.let_in.is_some()).count());
+    let (measured, (sent, let_in)) = run_and_look(scenario, monitor, look);
+    let is_whole = measured.metrics.simulated >= scenario.duration;
+    let had_time = OPENING + scenario.stream.buffer + TO_DELIVER <= scenario.duration;
+    if is_whole && had_time && measured.seconds.iter().all(|second| second.played == 0) {
+        return Err(StreamRunError::NothingDelivered {
+            controller: scenario.stream.controller.name,
+            length: scenario.duration,
+            sent,
+            viewers: measured.viewers.len(),
+            let_in,
+        });
+    }
+    Ok(measured)
+}
+
+/// The same where it is asked whether anything is delivered, so that nothing is a result too.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn measure(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
     run_and_look(scenario, monitor, |_, _| ()).0
 }
 

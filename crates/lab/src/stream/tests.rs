@@ -1,10 +1,13 @@
 //! Audiences in small, against what a stream is held to.
 
+use std::sync::atomic::Ordering;
+
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_scenario::stream::{Rates, StreamScenario};
 
-use super::run::run;
+use super::run::{measure, run};
+use crate::parallel::Progress;
 
 /// Twenty-five homes that can send a quarter more than they watch, and a server that can send three copies.
 fn homes(loss: f64, seed: u64) -> StreamScenario {
@@ -21,7 +24,7 @@ fn homes(loss: f64, seed: u64) -> StreamScenario {
 
 /// What was skipped of a hundred packets once all have caught up, and when half of the packets are released.
 fn skipped(loss: f64, seed: u64) -> (f64, f64) {
-    let measured = run(&homes(loss, seed), &());
+    let measured = run(&homes(loss, seed), &()).expect("most of it arrives");
     let settled = &measured.seconds[20..];
     let (played, skipped) =
         settled.iter().fold((0, 0), |(played, skipped), second| (played + second.played, skipped + second.skipped));
@@ -38,4 +41,24 @@ fn lines_that_lose_packets_at_random_carry_the_stream() {
         let mean = audiences.iter().map(|(skipped, _)| skipped).sum::<f64>() / audiences.len() as f64;
         assert!(mean <= most_skipped, "{loss}: % skipped, and s after which half is released: {audiences:?}");
     }
+}
+
+#[test]
+fn a_stream_that_delivers_nothing_is_an_error() {
+    let far = |seconds: u64| {
+        let mut scenario = homes(0.0, 1);
+        scenario.duration = Duration::SECOND * seconds;
+        (scenario.audience.clients, scenario.audience.span) = (3, Duration::SECOND * 200);
+        scenario
+    };
+    let error = run(&far(20), &()).unwrap_err().to_string();
+    for words in ["in 20 s nothing was delivered", "let in 0 of 3 viewers", "copa", "no figure can come of this run"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    assert_eq!(measure(&far(20), &()).metrics.started, 0, "where that is what is asked");
+    // Too short to say so, since a player may hold back what waits for a hole; and what was stopped says what it has.
+    assert!(run(&far(13), &()).is_ok());
+    let stopped = Progress::default();
+    stopped.interrupted.store(true, Ordering::Relaxed);
+    assert!(run(&far(20), &stopped).unwrap().metrics.simulated < Duration::SECOND * 20);
 }

@@ -14,9 +14,9 @@ pub use numbers::{Numbers, PointError};
 pub use store::{Outcome, StrangeOutcome};
 pub use table::{Combination, Metric};
 
-use crate::parallel::{Progress, run_all};
+use crate::monitor::Monitor;
+use crate::parallel::{Job, Progress, run_all};
 use anabranch_report::output::{OutputError, Staged, create_dir};
-use anabranch_scenario::file::AnyScenario;
 
 mod elsewhere;
 mod figures;
@@ -63,8 +63,37 @@ pub enum SweepError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// A point has no run.
-    #[error(transparent)]
-    Point(#[from] PointError),
+    #[error("{point}: {error}")]
+    Point {
+        /// Its values and its seed.
+        point: String,
+        /// Why.
+        error: PointError,
+    },
+}
+
+/// A point as it is run here.
+struct PointJob<'a> {
+    sweep: &'a Sweep,
+    point: &'a Point,
+}
+
+impl Job for PointJob<'_> {
+    type Measured = Numbers;
+    type Error = SweepError;
+
+    fn seconds(&self) -> u64 {
+        self.point.scenario.seconds()
+    }
+
+    fn run(&self, monitor: &dyn Monitor) -> Result<Numbers, SweepError> {
+        let no_run = |error| SweepError::Point { point: self.sweep.name_of(self.point), error };
+        self.point.scenario.run(monitor).map_err(no_run)
+    }
+
+    fn is_whole(&self, numbers: &Numbers) -> bool {
+        self.point.scenario.is_whole(numbers)
+    }
 }
 
 /// Where the outcomes of a sweep in `dir` are kept, which is made if it is not there.
@@ -80,13 +109,14 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// The first result that could not be written, which ends the sweep; what was
+    /// The first point that has no run, or result that could not be written, which ends the sweep; what was
     /// written before is whole and stays.
     pub fn run(&self, dir: &Path, options: Options, progress: &Progress) -> Result<Swept, SweepError> {
         let dir = points_of(dir)?;
         let mut outcomes = self.there(&dir, options.again);
         let missing: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].is_none()).collect();
-        let jobs: Vec<AnyScenario> = missing.iter().map(|&index| self.points[index].scenario.clone()).collect();
+        let jobs: Vec<PointJob<'_>> =
+            missing.iter().map(|&index| PointJob { sweep: self, point: &self.points[index] }).collect();
         // More than there are jobs would have nothing to do.
         let threads = options.threads.map(|threads| threads.min(jobs.len().max(1)));
         let measured = run_all(&jobs, threads, progress, |job, numbers| {
@@ -104,6 +134,12 @@ impl Sweep {
             outcomes[index] = outcome.transpose()?;
         }
         Ok(Swept { outcomes, skipped })
+    }
+
+    /// A point by its values and its seed, as an error names it.
+    fn name_of(&self, point: &Point) -> String {
+        let values = self.grid.iter().zip(&point.values).map(|(key, value)| format!("{}={value}, ", key.key));
+        format!("{}seed {}", values.collect::<String>(), point.seed)
     }
 
     /// What is in `dir` of each point already; nothing if all are to be measured `again`.
@@ -133,6 +169,8 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use anabranch_scenario::file::AnyScenario;
 
     use super::*;
 

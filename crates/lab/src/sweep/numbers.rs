@@ -10,6 +10,7 @@ use crate::onion::OnionRunError;
 use crate::overlay::OverlayRunError;
 use crate::overlay::summary::Summary;
 use crate::parallel::Job;
+use crate::stream::StreamRunError;
 use anabranch_scenario::file::AnyScenario;
 
 /// What a run measured.
@@ -31,12 +32,15 @@ pub enum PointError {
     /// An overlay's controller refused its parameters, or nothing was delivered.
     #[error(transparent)]
     Overlay(#[from] OverlayRunError),
-    /// A flow's controller did, or misbehaved.
+    /// A flow's controller did, or misbehaved, or nothing was delivered.
     #[error(transparent)]
     Flow(#[from] FlowRunError),
-    /// Users of an onion overlay cannot choose so.
+    /// Users of an onion overlay cannot choose so, or nothing was delivered.
     #[error(transparent)]
     Onion(#[from] OnionRunError),
+    /// Nothing of a stream was delivered.
+    #[error(transparent)]
+    Stream(#[from] StreamRunError),
 }
 
 impl Numbers {
@@ -80,10 +84,7 @@ impl Job for AnyScenario {
                 let (controller, packet_hops) = (summary.controllers(), summary.packet_hops);
                 Numbers { controller, packet_hops, metrics: summary.metrics(), whole }
             }
-            AnyScenario::Stream(scenario) => {
-                let Ok(measured) = scenario.run(monitor);
-                Numbers::of_application(scenario, &measured)
-            }
+            AnyScenario::Stream(scenario) => Numbers::of_application(scenario, &scenario.run(monitor)?),
             AnyScenario::Onion(scenario) => Numbers::of_application(scenario, &scenario.run(monitor)?),
         })
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use anabranch_control::flow::registry;
 use anabranch_sim::network::Capacity;
 
-use super::super::{ExperimentError, Findings, FlowLab, Length, MOST_BARS, Row};
+use super::super::{ExperimentError, Findings, FlowLab, Length, Row};
 use super::run::Run;
 use super::with_seeds;
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
@@ -34,6 +34,9 @@ const OTHERS: [&str; 4] = ["reno", "bic", "cubic", "bbr"];
 
 /// The same on real packets, in a full run: one that does not fill queues on purpose.
 const OTHERS_ON_PACKETS: [&str; 1] = ["bbr"];
+
+/// Of more than these a page has no charts of their own, but small ones and a table.
+const MOST_IN_FULL: usize = 10;
 
 /// What the paper leaves open: parameters, and packets in the buffer.
 const VARIANTS: [(&str, &str, u64); 10] = [
@@ -110,7 +113,7 @@ fn run(lab: &FlowLab, plan: &Plan) -> Result<Findings, ExperimentError> {
     let mut rows = Vec::new();
     let mut report = Report::new(plan.title).paragraph(format!("{} The charts show the first seed.", plan.said));
     let beside_it = lab.controllers(&names)?;
-    let many = beside_it.len() > MOST_BARS;
+    let many = beside_it.len() > MOST_IN_FULL;
     let (mut small, mut compared) = (Vec::new(), Vec::new());
     for tcp in beside_it {
         let scenarios = of(tcp, &|_| {});

@@ -188,4 +188,41 @@ mod tests {
     fn a_full_run_leaves_out_as_much_as_validate_and_a_short_one_a_third() {
         assert_eq!([300, 60, 40, 15].map(counted_from), [20, 20, 13, 5]);
     }
+    /// Half a minute, of which 10 s are the start-up: the same run with a row for each second says what is after it.
+    #[test]
+    fn the_start_up_of_flows_is_in_no_figure() {
+        const SECONDS: u64 = 30;
+        let file = "experiments/learningcc-fig-2/scenario.toml";
+        let text = include_str!("../../../../experiments/learningcc-fig-2/scenario.toml");
+        let base = anabranch_scenario::file::parse_flows(text, file, &[]).unwrap();
+        let plan = Plan::all(0, anabranch_control::flow::registry::find("cubic").unwrap(), &toml::Table::new(), 0.0);
+        let run = |scenario: &FlowScenario| anabranch_lab::flows::run(scenario, &()).unwrap();
+        let counted = scenario(base, &plan, SECONDS);
+        let shown = shown(&[run(&counted)], &counted);
+
+        let each_second = run(&FlowScenario { sample_every: Some(Duration::SECOND), ..counted.clone() });
+        let (header, data) = (counted.packets.header.get() as f64, counted.packets.data.get() as f64);
+        let from = |second: usize| {
+            let flows = || each_second.series.flows.iter();
+            let rows = SECONDS as usize - second;
+            let bits: f64 = flows().flat_map(|flow| &flow.goodput_mbit_s[second..]).sum::<f64>() / rows as f64 * 1e6;
+            let delay = |flow: &anabranch_lab::flows::measured::FlowSeries| {
+                let rows = flow.one_way_ms[second..].iter().zip(&flow.goodput_mbit_s[second..]);
+                let rows = rows.filter(|(delay, _)| delay.is_finite());
+                let (sum, weight) =
+                    rows.fold((0.0, 0.0), |(sum, weight), (delay, mbit)| (sum + delay * mbit, weight + mbit));
+                sum / weight
+            };
+            let utilisation = bits * (data + header) / data / 5e6;
+            (utilisation, flows().take(2).map(delay).sum::<f64>() / 2.0)
+        };
+        let (utilisation, one_way_ms) = from(counted_from(SECONDS) as usize);
+        let near = |ours: f64, wanted: f64, within: f64| (ours / wanted - 1.0).abs() < within;
+        assert!(near(shown.utilisation.mean(), utilisation, 1e-9), "{} and {utilisation}", shown.utilisation.mean());
+        // A row's packets and its bytes are not quite of the same second.
+        assert!(near(shown.one_way_ms.mean(), one_way_ms, 0.002), "{} and {one_way_ms}", shown.one_way_ms.mean());
+        let (with_start_up, delay_with_it) = from(0);
+        assert!(!near(utilisation, with_start_up, 0.01), "{utilisation} and {with_start_up} with the start-up");
+        assert!(!near(one_way_ms, delay_with_it, 0.01), "{one_way_ms} and {delay_with_it} with the start-up");
+    }
 }

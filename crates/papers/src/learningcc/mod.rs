@@ -10,7 +10,7 @@ use anabranch_control::flow::registry::{self, Entry};
 
 use self::cases::{LAST, Plan, Shown, cases, names};
 use super::runs::{self, Estimate, OfRuns};
-use super::{ExperimentError, Findings, FlowLab, MOST_BARS, Row};
+use super::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 
 pub use fluid::run as fluid;
@@ -122,7 +122,7 @@ impl Own {
         limit: Option<(&str, f64)>,
         value: fn(&Shown) -> &OfRuns,
     ) -> Report {
-        if self.subjects.len() > MOST_BARS {
+        if self.subjects.len() > BarChart::MOST_SERIES {
             return report.table(self.table(caption, value));
         }
         let mut chart = BarChart::new("Each case", axis, names(self.cases));
@@ -274,7 +274,7 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             own.shown.push(shown.to_vec());
         }
         let caption = format!("Flow 1 over flow 2, which {loss_based} sends.");
-        if own.subjects.len() > MOST_BARS {
+        if own.subjects.len() > BarChart::MOST_SERIES {
             tables.push(own.table(&caption, |shown| &shown.ratio));
         } else {
             charts.push(Figure::chart(caption, chart.reference("equal", 1.0)));
@@ -358,4 +358,23 @@ pub fn utilisation_5(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let sentence = "LearningCC uses above 90 % of the channel even with 5 % random loss, and more than Vivace in all \
                     tests.";
     utilisation(lab, 0.05, "LearningCC, figure 6", sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_subjects_than_bars_have_colours_are_a_table() {
+        let of = |count: usize| {
+            let one = || OfRuns::new(vec![1.0, 2.0]);
+            let shown = Shown { one_way_ms: one(), jain: one(), ratio: one(), utilisation: one(), dropped: one() };
+            let subjects = (0..count).map(|i| format!("controller {i}")).collect();
+            let own = Own { cases: &[0], subjects, shown: vec![vec![shown]; count] };
+            own.show(Report::new("page"), "caption", Axis::new("y", ""), None, |shown| &shown.jain).to_html()
+        };
+        let (few, many) = (of(BarChart::MOST_SERIES), of(BarChart::MOST_SERIES + 1));
+        assert!(few.contains("<svg") && !few.contains("<table"), "bars");
+        assert!(many.contains("<table") && !many.contains("<svg"), "a table");
+    }
 }

@@ -86,7 +86,16 @@ fn run_settings(
     metrics: &[Metric],
 ) -> Result<(Vec<Row>, Table), ExperimentError> {
     let scenarios: Vec<StreamScenario> = settings.iter().map(|setting| setting.scenario.clone()).collect();
-    let measured = lab.run_seeds(&scenarios, seeds)?;
+    Ok(rows_of(lab, settings, &lab.run_seeds(&scenarios, seeds)?, metrics))
+}
+
+/// Of each metric of each setting's runs, the mean as a row.
+fn rows_of(
+    lab: &StreamLab,
+    settings: &[Setting],
+    measured: &[Vec<StreamMeasured>],
+    metrics: &[Metric],
+) -> (Vec<Row>, Table) {
     let headers = ["setting", "mode"].map(str::to_owned).into_iter();
     let labels = metrics.iter().map(|(name, unit, _)| match *unit {
         "" => (*name).to_owned(),
@@ -94,7 +103,7 @@ fn run_settings(
     });
     let mut table = Table::new("Every setting", headers.chain(labels));
     let mut rows = Vec::new();
-    for (setting, runs) in settings.iter().zip(&measured) {
+    for (setting, runs) in settings.iter().zip(measured) {
         let mut cells = vec![Cell::text(&setting.name), Cell::text(setting.subject)];
         for (name, unit, of) in metrics {
             let values = OfRuns::of(runs, |run| Some(of(run)));
@@ -104,7 +113,7 @@ fn run_settings(
         }
         table = table.row(cells);
     }
-    Ok((rows, table))
+    (rows, table)
 }
 
 #[cfg(test)]

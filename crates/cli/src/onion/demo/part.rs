@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 /// What the parts have to be there.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of what a part said that did not come to be, so many lines are told.
+/// The last lines that a part has printed are shown when it does not come up: this many.
 const LAST_LINES: usize = 12;
 
 /// A process, and the lines that it prints.

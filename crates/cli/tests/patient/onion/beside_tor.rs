@@ -42,10 +42,10 @@ fn assert_nothing_is_left(temporary: &Path) {
     let files: Vec<PathBuf> = fs::read_dir(temporary).expect("a folder").flatten().map(|entry| entry.path()).collect();
     assert!(files.is_empty(), "{files:?}");
     let shown = temporary.display().to_string();
-    let told =
+    let names_it =
         |at: &Path| fs::read(at.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&shown));
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let left: Vec<PathBuf> = processes.filter(|at| told(at)).collect();
+    let left: Vec<PathBuf> = processes.filter(|at| names_it(at)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

@@ -105,8 +105,8 @@ impl Arriving {
         heard();
         // Whether what has come is kept if not all does, where its end says so.
         let ending = Arc::new(OnceLock::new());
-        // Not bounded in number: what waits is bounded by the window that the throttle gives. A stream that is not read at once
-        // piles up out of order, and the library gives a connection up for too many gaps.
+        // Not bounded in number, but in bytes, by `throttle`: `file_writes` of the limits and two windows. A stream that is not
+        // read at once piles up out of order, and the library gives a connection up for too many gaps.
         let (pieces, waiting) = mpsc::unbounded_channel();
         let (ended, writing) = (Arc::clone(&ending), Arc::clone(throttle));
         let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &writing, &ended));

@@ -81,7 +81,7 @@ fn a_rate_that_doubles_finds_keys_that_may_be_used() {
         // Each that arrives gives rise to another, and every fourth round trip to two.
         let grows = round % 4 == 0 && underway.len() < most;
         for _ in 0..underway.len() {
-            let receipt = underway.pop_front().expect("so many are on their way");
+            let receipt = underway.pop_front().expect("there is one for each that was on its way");
             net.user.arrived(&receipt);
             (0..1 + usize::from(grows)).for_each(|_| underway.push_back(send(&mut net)));
         }

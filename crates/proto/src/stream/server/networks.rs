@@ -1,8 +1,8 @@
 //! What one network may take of a server: whoever has one address has a whole network of them and as many keys as it
 //! likes, so that nothing that is counted by address or key bounds it.
 //!
-//! Of each [network](crate::network) so many viewers are let in at most, and twice as many sessions stand: there is
-//! room for those who come again while nobody knows yet that they have gone. Handshakes of a network are counted
+//! Of each [network](crate::network) `most_of_network` viewers are let in at most ([`MOST_OF_NETWORK`] unless the server's
+//! configuration says otherwise), and twice as many sessions stand: there is room for those who come again while nobody knows yet that they have gone. Handshakes of a network are counted
 //! below, where addresses are proved; since each session asks once ([`Peer::has_asked`]), these are also the times
 //! that a network may ask.
 

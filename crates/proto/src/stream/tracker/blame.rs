@@ -49,13 +49,13 @@ impl<A: Copy + Eq> Tracker<A> {
         viewer.supply.on_report(&report.feeds);
         let child = viewer.node;
         let packets = self.packets_of_a_slice() * MOST_REPORTED;
-        let mut told = SliceSet::default();
+        let mut reported = SliceSet::default();
         for feed in report.feeds.iter().filter(|feed| feed.slice < self.config.slices) {
             let slice = usize::from(feed.slice);
-            if told.contains(feed.slice) {
+            if reported.contains(feed.slice) {
                 continue;
             }
-            told.insert(feed.slice);
+            reported.insert(feed.slice);
             let parent = feed.parent.and_then(|parent| self.viewer(parent)).map(|viewer| viewer.node);
             let Some(parent) = parent.filter(|&parent| self.book.parent(slice, child) == Some(parent)) else {
                 continue;

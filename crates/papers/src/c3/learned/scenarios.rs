@@ -196,7 +196,7 @@ fn rates(episode: &Episode) -> XyChart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learned::play::Step;
+    use crate::c3::learned::play::Step;
     use anabranch_env::Terms;
 
     /// A second host joins at step 20; it and the first are directed half from step 23 on.

@@ -3,8 +3,8 @@
 
 use anabranch_control::path::registry;
 
-use super::runs::{Estimate, OfRuns};
-use super::{ExperimentError, Findings, Lab};
+use crate::runs::{Estimate, OfRuns};
+use crate::{ExperimentError, Findings, Lab};
 use anabranch_lab::overlay::{Measured, Second};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;

@@ -1,8 +1,8 @@
 //! [Raiber 2010] table 7.7 and figures 7.9 and 7.10: peers that join, limits that are
 //! exchanged.
 
-use super::runs::OfRuns;
-use super::{ExperimentError, Findings, Lab};
+use crate::runs::OfRuns;
+use crate::{ExperimentError, Findings, Lab};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_lab::overlay::{Measured, Second};

@@ -4,7 +4,7 @@
 use anabranch_control::path::registry::{CONTROLLERS, Entry};
 
 use super::parameter::{BANDWIDTH, Curves, DELAY, HOPS, PEERS, Parameter, received, vary};
-use super::{ExperimentError, Findings, Lab};
+use crate::{ExperimentError, Findings, Lab};
 use anabranch_report::{Figure, Report};
 
 /// Seeds of a full run and of a quick one. The thesis has one run a point, which shows one

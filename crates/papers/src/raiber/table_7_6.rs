@@ -1,7 +1,7 @@
 //! [Raiber 2010] table 7.6: drops a second against peers, rate, hops and delay.
 
 use super::parameter::{BANDWIDTH, DELAY, HOPS, PEERS, drops, vary};
-use super::{ExperimentError, Findings, Lab};
+use crate::{ExperimentError, Findings, Lab};
 use anabranch_report::{Figure, Report};
 
 /// Seeds of a full run and of a quick one.

@@ -21,9 +21,10 @@ use super::packets::{self, Carrier, Medium};
 use super::runs::{Estimate, OfRuns};
 use super::{Experiment, Row};
 use anabranch_lab::flows::{FlowRunError, FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
-use anabranch_lab::stream::StreamMeasured;
+use anabranch_lab::stream::{self, StreamMeasured, StreamRunError};
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
 use anabranch_scenario::onion::OnionScenario;
 use anabranch_scenario::onion_run::OnionRunScenario;
@@ -77,12 +78,15 @@ pub enum ExperimentError {
     /// An overlay's controller refused its parameters, or nothing was delivered.
     #[error(transparent)]
     Overlay(#[from] OverlayRunError),
-    /// A flow's controller refused its parameters or misbehaved.
+    /// A flow's controller refused its parameters or misbehaved, or nothing was delivered.
     #[error(transparent)]
     Flow(#[from] FlowRunError),
-    /// Users of an onion overlay cannot choose so.
+    /// Users of an onion overlay cannot choose so, or nothing was delivered.
     #[error(transparent)]
     Onion(#[from] OnionRunError),
+    /// Nothing of a stream was delivered.
+    #[error(transparent)]
+    Stream(#[from] StreamRunError),
     /// A controller that was asked for does not exist.
     #[error(transparent)]
     Controller(#[from] UnknownController),
@@ -505,19 +509,64 @@ impl Lab<StreamScenario> {
     ///
     /// # Errors
     ///
-    /// At an interruption.
+    /// When a run delivers nothing, or at an interruption.
     pub fn run_seeds(
         &self,
         scenarios: &[StreamScenario],
         seeds: u64,
     ) -> Result<Vec<Vec<StreamMeasured>>, ExperimentError> {
+        self.run_jobs(scenarios, seeds, |scenario| scenario)
+    }
+
+    /// The same where it is asked whether anything is delivered, so that nothing is a result too.
+    ///
+    /// # Errors
+    ///
+    /// At an interruption.
+    pub fn measure_seeds(
+        &self,
+        scenarios: &[StreamScenario],
+        seeds: u64,
+    ) -> Result<Vec<Vec<StreamMeasured>>, ExperimentError> {
+        self.run_jobs(scenarios, seeds, Whatever)
+    }
+
+    fn run_jobs<J: Job<Measured = StreamMeasured>>(
+        &self,
+        scenarios: &[StreamScenario],
+        seeds: u64,
+        job: fn(StreamScenario) -> J,
+    ) -> Result<Vec<Vec<StreamMeasured>>, ExperimentError>
+    where
+        ExperimentError: From<J::Error>,
+    {
         let with_seeds = |scenario: &StreamScenario| {
             let scenario = scenario.clone();
-            (0..seeds).map(move |i| StreamScenario { seed: scenario.seed + i, ..scenario.clone() })
+            (0..seeds).map(move |i| job(StreamScenario { seed: scenario.seed + i, ..scenario.clone() }))
         };
-        let jobs: Vec<StreamScenario> = scenarios.iter().flat_map(with_seeds).collect();
+        let jobs: Vec<J> = scenarios.iter().flat_map(with_seeds).collect();
         let mut runs = self.run_whole(&jobs, None)?.into_iter();
         Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
+    }
+}
+
+/// A stream whose run is a result even if it delivers nothing.
+struct Whatever(StreamScenario);
+
+impl Job for Whatever {
+    type Measured = StreamMeasured;
+    type Error = Infallible;
+
+    fn seconds(&self) -> u64 {
+        self.0.seconds()
+    }
+
+    fn run(&self, monitor: &dyn Monitor) -> Result<StreamMeasured, Infallible> {
+        Ok(stream::measure(&self.0, monitor))
+    }
+
+    fn is_whole(&self, measured: &StreamMeasured) -> bool {
+        self.0.is_whole(measured)
     }
 }
 
@@ -547,7 +596,7 @@ impl Lab<OnionRunScenario> {
     ///
     /// # Errors
     ///
-    /// When users cannot choose so, or at an interruption.
+    /// When users cannot choose so, when a run delivers nothing, or at an interruption.
     pub fn run_seeds(
         &self,
         scenarios: &[OnionRunScenario],

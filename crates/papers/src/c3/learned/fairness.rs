@@ -164,7 +164,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learned::play::Step;
+    use crate::c3::learned::play::Step;
     use anabranch_env::Terms;
 
     #[test]

@@ -4,8 +4,8 @@ use anabranch_control::path::registry;
 use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
 
-use super::runs::OfRuns;
-use super::{ExperimentError, Findings, Lab};
+use crate::runs::OfRuns;
+use crate::{ExperimentError, Findings, Lab};
 use anabranch_lab::overlay::{Measured, RateTrace};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;

@@ -206,7 +206,7 @@ fn judge(lab: &FlowLab, on_s: &[f64], reached: &[Reached]) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learned::play::Step;
+    use crate::c3::learned::play::Step;
     use anabranch_env::Terms;
 
     fn episode(interval_s: f64, steps: &[(f32, f32, f32)]) -> Episode {

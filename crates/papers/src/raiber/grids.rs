@@ -4,8 +4,8 @@
 use anabranch_control::path::registry;
 
 use super::parameter::{drops, received};
-use super::runs::{Estimate, OfRuns};
-use super::{ExperimentError, Findings, Lab, Row};
+use crate::runs::{Estimate, OfRuns};
+use crate::{ExperimentError, Findings, Lab, Row};
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_report::{Axis, Figure, HeatMap, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;

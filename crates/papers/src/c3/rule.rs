@@ -5,7 +5,7 @@ use anabranch_control::time::Duration;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::Course;
 
-use super::{ExperimentError, Findings, FlowLab, MOST_BARS, Row};
+use crate::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_lab::flows::{FlowsMeasured, measured::FlowMeasured};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::flows::{FlowScenario, Pattern};
@@ -96,7 +96,7 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         "Each flow is a connection of its own: a round trip of handshake, then 50 KiB, until its sender knows that \
              all has arrived.",
     );
-    let report = match controllers.len() > MOST_BARS {
+    let report = match controllers.len() > BarChart::MOST_SERIES {
         true => report.table(completions(&names, &runs.chunks(seeds.len()).collect::<Vec<_>>())),
         false => report.figure(Figure::chart("Mean completion time.", chart)),
     };

@@ -6,8 +6,8 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_sim::delay::DelayModel;
 
-use super::runs::{Estimate, OfRuns};
-use super::{ExperimentError, Lab, Row};
+use crate::runs::{Estimate, OfRuns};
+use crate::{ExperimentError, Lab, Row};
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_report::{Axis, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;

@@ -6,8 +6,8 @@ use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
 
 use super::parameter::{drops, received};
-use super::runs::{Estimate, OfRuns};
-use super::{ExperimentError, Findings, Lab, Row};
+use crate::runs::{Estimate, OfRuns};
+use crate::{ExperimentError, Findings, Lab, Row};
 use anabranch_lab::overlay::Measured;
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
