@@ -78,15 +78,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let interrupt = Interrupt::listen()?;
     let progress = Arc::new(Progress::default());
-    let style = ProgressStyle::with_template(&format!("{{msg:7}} {BYTES}"));
+    let style = ProgressStyle::with_template(&format!("{{msg:10}} {BYTES}"));
     let display = ProgressBar::new(0).with_style(style.expect("the template is valid"));
+    let mut has_said = false;
     let show = || {
-        let [total, hashed, done] =
-            [&progress.total, &progress.hashed, &progress.done].map(|count| count.load(Ordering::Relaxed));
-        let (what, place) = if hashed < total { (HASHING, hashed) } else { ("sending", done) };
+        let counts = [&progress.total, &progress.hashed, &progress.done, &progress.place];
+        let [total, hashed, done, place] = counts.map(|count| count.load(Ordering::Relaxed));
+        let (what, position) = match place {
+            _ if hashed < total => (HASHING.to_owned(), hashed),
+            0 => ("sending".to_owned(), done),
+            _ => (format!("waiting, place {place}"), done),
+        };
         display.set_message(what);
         display.set_length(total);
-        display.set_position(place);
+        display.set_position(position);
+        // Where no bar is shown, it is said once.
+        if place > 0 && !std::mem::replace(&mut has_said, true) {
+            display.suspend(|| network::say(false, &network::waiting(place)));
+        }
     };
     let runtime = super::runtime()?;
     let outcome = runtime.block_on(async {

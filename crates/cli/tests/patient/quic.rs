@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anabranch_control::policy::{Activation, Layer, Policy};
 use anabranch_scenario::policy::flow::{FlowPurpose, SavedFlow};
 
-use crate::common::running::SETTINGS;
+use crate::common::running::{Running, SETTINGS};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
@@ -142,6 +142,35 @@ fn a_file_arrives_whole_under_its_name() {
     assert!(out.contains("in/photo.jpg, 3000000 bytes, hash right"), "{out}");
     assert!(fs::read(path.join("in/photo.jpg")).unwrap() == file, "the file differs");
     assert_eq!(names(&path.join("in")), ["photo.jpg"]);
+}
+
+#[test]
+fn who_finds_no_place_waits_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("long.bin"), content(20_000_000)).unwrap();
+    fs::write(path.join("a"), content(1000)).unwrap();
+    let receiver = Receiver::start(path, &[]);
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["quic", "send"]).args(arguments).args(["--to", &to, "--key", &key]).current_dir(path);
+        Running::of(command.env("XDG_CONFIG_HOME", path.join("nobody")))
+    };
+    // One address has four places.
+    let slow: Vec<Running> = (0..4).map(|_| start(&["long.bin", "--fixed-window", "1500"])).collect();
+    let begun = || names(&path.join("in")).iter().filter(|name| name.ends_with(".part")).count();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while begun() < 4 {
+        assert!(Instant::now() < deadline, "{:?}", names(&path.join("in")));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut waiting = start(&["a"]);
+    assert_eq!(waiting.after("waiting, place "), "1: the receiver takes others' files first");
+    slow[0].interrupt();
+    let (code, out, err) = waiting.end();
+    assert!(code == Some(0) && out.contains("sent a to "), "{out} {err}");
+    drop((slow, receiver));
 }
 
 #[test]

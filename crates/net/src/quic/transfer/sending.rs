@@ -11,7 +11,7 @@ use anabranch_proto::message::{Code, Message};
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 use noq::crypto::rustls::QuicClientConfig;
-use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, VarInt};
+use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, TransportErrorCode, VarInt};
 use tokio::sync::mpsc;
 
 use super::{
@@ -129,7 +129,13 @@ impl Sender {
         let mut message = Vec::new();
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
-        let (_, there) = expect(&mut from, &[Code::Accepted]).await?;
+        let there = loop {
+            match expect(&mut from, &[Code::Accepted, Code::Waiting]).await? {
+                (Code::Waiting, place) => progress.place.store(place.parse().unwrap_or(1), Ordering::Relaxed),
+                (_, there) => break there,
+            }
+        };
+        progress.place.store(0, Ordering::Relaxed);
         let there = block_ranges::read(&there, offer.blocks()).into_iter();
         let mut parts = missing(&offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
         let mut resumed = offer.length - bytes_of(&parts);
@@ -201,6 +207,11 @@ impl Way {
         let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
         connecting.await.map_err(|error| match (&error, identity::answered(&answered)) {
             (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(to),
+            (ConnectionError::ConnectionClosed(closed), _)
+                if closed.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                TransferError::Refused("enough senders are there, or of this address; try again later".to_owned())
+            }
             // TLS ends the handshake on our side only when the key is not accepted.
             (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to, answered },
             _ => lost(error),
