@@ -145,7 +145,7 @@ fn receive(
     }
     let names = match store.take_hidden() {
         Some(hidden) => unpack(&hidden, &offer, &args.out)?,
-        None => taken.files.iter().map(|(name, _)| name.clone()).collect(),
+        None => taken.arrived.files.iter().map(|(name, _)| name.clone()).collect(),
     };
     match taken.failure() {
         Some(failure) => Err(failure),
@@ -317,7 +317,7 @@ fn report(args: &Args, offer: &Offer, names: &[String], taken: &Taken) {
             "files": offer.files,
             "bytes": offer.bytes,
             "travelled_bytes": offer.travelling,
-            "seconds": taken.seconds(),
+            "seconds": taken.arrived.seconds(),
         });
         println!("{summary}");
     } else if offer.packing == Packing::Tar {

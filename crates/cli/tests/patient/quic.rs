@@ -145,6 +145,40 @@ fn a_file_arrives_whole_under_its_name() {
 }
 
 #[test]
+fn json_says_what_came_and_all_else_is_said_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.bin"), content(100_000)).unwrap();
+    let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let arguments = ["quic", "receive", "--listen", &listen, "--out", "in", "--once", "--json"];
+    let mut command = Command::new(BINARY);
+    let receiver = Running::of(command.args(arguments).current_dir(path).env("XDG_CONFIG_HOME", SETTINGS));
+    let sent = send(path, &["a.bin", "--to", &listen, "--insecure", "--json"]);
+    let err = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert_eq!(sent.status.code(), Some(0), "{err}");
+    let sent: serde_json::Value = serde_json::from_slice(&sent.stdout).expect("one object and nothing else");
+    let whole = serde_json::json!({ "outcome": "sent", "names": ["a.bin"], "files": 1, "bytes": 100_000,
+        "travelled_bytes": 100_000, "resumed_bytes": 0, "name": "a.bin", "to": listen, "controller": "cubic" });
+    for (key, value) in whole.as_object().unwrap() {
+        assert_eq!(sent[key], *value, "{key}: {sent}");
+    }
+    for key in ["seconds", "bytes_per_second", "packets", "round_trip_ms", "least_round_trip_ms"] {
+        assert!(sent[key].as_f64() > Some(0.0), "{key}: {sent}");
+    }
+    assert!(sent["lost_packets"].is_u64(), "{sent}");
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("receiving on ") && err.contains("received in/a.bin, 100000 bytes"), "{err}");
+    let mut got: serde_json::Value = serde_json::from_str(&out).expect("one object and nothing else");
+    assert!(got["seconds"].take().as_f64() >= Some(0.0), "{out}");
+    let received = [serde_json::json!({ "path": "in/a.bin", "bytes": 100_000 })];
+    let whole = serde_json::json!({
+        "outcome": "received", "received": received, "files": 1, "bytes": 100_000, "seconds": null,
+    });
+    assert_eq!(got, whole);
+}
+
+#[test]
 fn who_finds_no_place_waits_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -31,6 +31,8 @@ const ATTEMPT: Duration = Duration::from_millis(250);
 pub struct Done {
     /// Under which name the receiver keeps the file.
     pub name: String,
+    /// At which of its addresses it has answered.
+    pub to: SocketAddr,
     /// Its bytes.
     pub length: u64,
     /// Of them, those that the receiver had from a transfer before.
@@ -124,7 +126,7 @@ impl Sender {
         let (offer, source) = hashed.map_err(TransferError::unreadable)?;
         progress.hashed.store(offer.length, Ordering::Relaxed);
         progress.total.store(offer.length, Ordering::Relaxed);
-        let connection = self.connect().await?;
+        let (connection, receiver) = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await.map_err(lost)?;
         let mut message = Vec::new();
         Message::Offer(offer.clone()).encode(0, &mut message);
@@ -162,17 +164,18 @@ impl Sender {
             return Err(TransferError::Malformed("its farewell before its report"));
         };
         let (packets, packets_lost) = (stats.sent_packets, stats.lost_packets);
-        Ok(Done { name, length: offer.length, resumed, took, flow, packets, packets_lost })
+        Ok(Done { name, to: receiver, length: offer.length, resumed, took, flow, packets, packets_lost })
     }
 
     /// To whichever address answers first: each is tried [`ATTEMPT`] after the one before it (RFC 8305, 5).
-    async fn connect(&self) -> Result<noq::Connection, TransferError> {
+    async fn connect(&self) -> Result<(noq::Connection, SocketAddr), TransferError> {
         let mut attempts = tokio::task::JoinSet::new();
         for (number, way) in (0..).zip(&self.ways) {
             let (way, name) = (way.clone(), self.name.clone());
             attempts.spawn(async move {
                 tokio::time::sleep(ATTEMPT * number).await;
-                way.connect(&name).await
+                let to = way.to;
+                Ok((way.connect(&name).await?, to))
             });
         }
         let mut failure = None;
