@@ -140,22 +140,26 @@ impl Network {
     }
 }
 
+/// MTUs, whether the relays are at the sender's end, and the packets that are sent then.
+const NARROW: [(u32, bool, &str); 4] =
+    [(1280, true, "1232"), (1280, false, "1232"), (1420, true, "1372"), (1420, false, "1372")];
+
 #[test]
 fn links_of_1280_and_of_1420_are_used_with_what_they_carry_wherever_they_are() {
-    for (mtu, addresses, relays_are_near, says) in [
-        (1280, V4, true, "1232"),
-        (1280, V4, false, "1232"),
-        (1420, V4, true, "1372"),
-        (1420, V4, false, "1372"),
-        (1500, V4, false, ""),
-        // Headers of 48 bytes, where IPv4's are 28: 1232 and 1372 fit exactly.
-        (1280, V6, true, "1232"),
-        (1280, V6, false, "1232"),
-        (1420, V6, true, "1372"),
-        (1420, V6, false, "1372"),
-        (1419, V6, false, "1232"),
-        (1500, V6, false, ""),
-    ] {
+    are_used(V4, &NARROW);
+    are_used(V4, &[(1500, false, "")]);
+}
+
+/// Headers have 48 bytes, where IPv4's have 28: 1232 and 1372 fit exactly.
+#[test]
+fn links_are_used_with_what_they_carry_over_ipv6() {
+    are_used(V6, &NARROW);
+    are_used(V6, &[(1419, false, "1232"), (1500, false, "")]);
+}
+
+/// On links of each MTU, with relays at this end or the other, packets are sent whose size is said, or the longest.
+fn are_used(addresses: [&str; 2], cases: &[(u32, bool, &str)]) {
+    for &(mtu, relays_are_near, says) in cases {
         let Some(network) = Network::new(mtu) else { return };
         let (_relays, receiver, send) = network.serve(addresses, relays_are_near);
         let began = Instant::now();

@@ -227,6 +227,7 @@ impl WindowRule for Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::FlowController;
     use crate::flow::classic::testing::{avoiding, window};
     use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{Drive, PACKET, Path, acknowledge, drive, silence};

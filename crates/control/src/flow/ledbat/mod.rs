@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use self::delay::{Delay, MAX_SAMPLES};
 use super::recovery::Recovery;
-use super::setup::{Factory, Setup, factory};
+use super::setup::{Factory, factory};
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;

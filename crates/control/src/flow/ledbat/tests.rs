@@ -1,7 +1,7 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::setup::made;
+use crate::flow::setup::{Setup, made};
 use crate::flow::testing::{PACKET, PATH, Path, drive, drive_behind, feedback, silence};
 use crate::flow::{LossCause, Lost, RoundTrip, Sent};
 use crate::units::Rate;
