@@ -161,6 +161,11 @@ pub fn say(json: bool, line: &str) {
     }
 }
 
+/// What is said of a file that waits for its receiver, at `place` of the queue.
+pub fn waiting(place: impl fmt::Display) -> String {
+    format!("waiting, place {place}: the receiver takes others' files first")
+}
+
 /// The offer of the file at `path` in blocks of `block` bytes, and the file; while it is hashed, a terminal
 /// shows how far that is, and Ctrl-C is heard.
 pub fn offer(path: &Path, block: u16, interrupt: &Interrupt) -> Result<(Offer, DiskSource), Failure> {

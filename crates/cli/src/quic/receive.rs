@@ -15,8 +15,9 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
-use crate::network::socket_address;
-use crate::receive::arrivals::{Only, say};
+use crate::network::{self, socket_address};
+use crate::progress::BYTES;
+use crate::receive::arrivals::{Arrived, Only, say};
 
 /// Events that wait to be said; a transfer waits for its place.
 const EVENTS: usize = 16;
@@ -55,6 +56,9 @@ pub struct Args {
     allow: Vec<PublicKey>,
     #[command(flatten)]
     identity: IdentityArg,
+    /// Say what became of it as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
 }
 
 /// Receives until it is interrupted, or the first file has come.
@@ -65,13 +69,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let store = store.with_max_total(args.max_total.unwrap_or(u64::MAX));
     let identity = args.identity.load_or_make()?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {bytes_per_sec}");
+    let style = ProgressStyle::with_template(BYTES);
     let display = ProgressBar::no_length().with_style(style.expect("the template is valid"));
     let clock = Clock::start();
-    let only = super::runtime()?.block_on(async {
+    let (mut only, mut arrived) = (Only::default(), Arrived::default());
+    super::runtime()?.block_on(async {
         let receiver = Receiver::new(args.listen, &identity, store, limits, args.allow.clone().into())?;
-        println!("receiving on {}", receiver.address()?);
-        println!("public key {}", identity.public());
+        network::say(args.json, &format!("receiving on {}", receiver.address()?));
+        network::say(args.json, &format!("public key {}", identity.public()));
         let progress = receiver.progress();
         let show = || {
             display.set_length(progress.total.load(Ordering::Relaxed));
@@ -79,32 +84,36 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
         let (events, mut happened) = mpsc::channel(EVENTS);
         let say_all = async {
-            let mut only = Only::default();
             while let Some(event) = happened.recv().await {
                 only.note(clock.now(), &event);
+                arrived.note(clock.now(), &event);
                 // With `--once`, why it did not arrive is said at the end.
                 if !(args.once && only.failed.is_some()) {
-                    display.suspend(|| say(&event, &args.out, false, false));
+                    display.suspend(|| say(&event, &args.out, false, args.json));
                 }
                 if args.once && only.is_over(clock.now()) {
-                    return only;
+                    return;
                 }
             }
-            only
         };
         let work = async {
             tokio::select! {
-                () = receiver.run(events) => Only::default(),
-                only = say_all => only,
+                () = receiver.run(events) => {}
+                () = say_all => {}
             }
         };
-        let outcome = super::until_interrupted(&interrupt, show, work).await;
+        super::until_interrupted(&interrupt, show, work).await;
         receiver.close().await;
-        Ok::<_, Failure>(outcome)
+        Ok::<_, Failure>(())
     })?;
     display.finish_and_clear();
-    match only.unwrap_or_default().failure() {
+    match only.failure() {
         Some(failure) if args.once => Err(failure),
-        _ => Ok(()),
+        _ => {
+            if args.json {
+                println!("{}", arrived.summary(&args.out));
+            }
+            Ok(())
+        }
     }
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 
 use anabranch_control::flow::Bounds;
 use anabranch_control::flow::registry::{self, Entry};
+use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 use anabranch_net::quic::identity::{Identity, PublicKey, Trust};
 use anabranch_net::quic::transfer::{Done, Progress, Sender};
 use anabranch_net::quic::{self, Factory};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -57,6 +59,9 @@ pub struct Args {
     /// The window, whatever the controller wants
     #[arg(long, value_name = "BYTES")]
     fixed_window: Option<u64>,
+    /// Say what became of it as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
 }
 
 fn controller(name: &str) -> Result<&'static Entry, String> {
@@ -78,15 +83,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let interrupt = Interrupt::listen()?;
     let progress = Arc::new(Progress::default());
-    let style = ProgressStyle::with_template(&format!("{{msg:7}} {BYTES}"));
+    let style = ProgressStyle::with_template(&format!("{{msg:10}} {BYTES}"));
     let display = ProgressBar::new(0).with_style(style.expect("the template is valid"));
+    let mut has_said = false;
     let show = || {
-        let [total, hashed, done] =
-            [&progress.total, &progress.hashed, &progress.done].map(|count| count.load(Ordering::Relaxed));
-        let (what, place) = if hashed < total { (HASHING, hashed) } else { ("sending", done) };
+        let counts = [&progress.total, &progress.hashed, &progress.done, &progress.place];
+        let [total, hashed, done, place] = counts.map(|count| count.load(Ordering::Relaxed));
+        let (what, position) = match place {
+            _ if hashed < total => (HASHING.to_owned(), hashed),
+            0 => ("sending".to_owned(), done),
+            _ => (format!("waiting, place {place}"), done),
+        };
         display.set_message(what);
         display.set_length(total);
-        display.set_position(place);
+        display.set_position(position);
+        // Where no bar is shown, it is said once.
+        if place > 0 && !std::mem::replace(&mut has_said, true) {
+            display.suspend(|| network::say(args.json, &network::waiting(place)));
+        }
     };
     let runtime = super::runtime()?;
     let outcome = runtime.block_on(async {
@@ -148,6 +162,29 @@ fn factory(args: &Args) -> Result<Factory, Failure> {
 
 fn say(args: &Args, done: &Done) {
     let seconds = done.took.as_secs_f64();
+    if args.json {
+        let name = args.file.file_name().unwrap_or(args.file.as_os_str()).to_string_lossy();
+        let ms = |span: Option<Duration>| span.map(Duration::as_millis_f64);
+        let summary = json!({
+            "outcome": "sent",
+            "names": [name],
+            "files": 1,
+            "bytes": done.length,
+            "travelled_bytes": done.length,
+            "resumed_bytes": done.resumed,
+            "name": done.name,
+            "to": done.to.to_string(),
+            "seconds": seconds,
+            "bytes_per_second": done.length as f64 / seconds.max(1e-9),
+            "controller": args.controller.name,
+            "packets": done.packets,
+            "lost_packets": done.packets_lost,
+            "round_trip_ms": ms(done.flow.smoothed_rtt),
+            "least_round_trip_ms": ms(done.flow.min_rtt),
+        });
+        println!("{summary}");
+        return;
+    }
     let rate = done.length as f64 * 8e-6 / seconds.max(1e-9);
     println!(
         "sent {} to {} as {}: {} bytes in {seconds:.2} s, {rate:.1} Mbit/s with {}",
@@ -160,7 +197,7 @@ fn say(args: &Args, done: &Done) {
     if done.resumed > 0 {
         println!("{} bytes of it had come before", done.resumed);
     }
-    let ms = |span: Option<anabranch_control::time::Duration>| match span {
+    let ms = |span: Option<Duration>| match span {
         Some(span) => format!("{:.2} ms", span.as_millis_f64()),
         None => "unknown".to_owned(),
     };

@@ -6,6 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_proto::printable::printable;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::Event;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::network::{self, Amount};
@@ -81,6 +82,53 @@ impl Only {
     pub fn is_over(&self, now: Time) -> bool {
         let lingered = |since| now.since(since) >= LINGER;
         self.complete.is_some_and(|since| self.closed || lingered(since)) || self.failed.is_some()
+    }
+}
+
+/// The files that have come.
+#[derive(Debug, Default)]
+pub struct Arrived {
+    /// Their names in the folder, and their bytes.
+    pub files: Vec<(String, u64)>,
+    /// When the first offer came, and when the last file was complete.
+    span: Option<(Time, Time)>,
+}
+
+impl Arrived {
+    /// `event` has happened.
+    pub fn note(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::Offered { .. } => _ = self.span.get_or_insert((now, now)),
+            Event::Complete { name, length, .. } => {
+                self.files.push((name.clone(), *length));
+                self.span = self.span.map(|(first, _)| (first, now));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether anything was offered and taken.
+    pub fn has_begun(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// Seconds from the first offer to the last file.
+    pub fn seconds(&self) -> f64 {
+        self.span.map_or(0.0, |(first, last)| last.since(first).as_secs_f64())
+    }
+
+    /// What a receiver at an address says of them with `--json`, whatever carries them into `folder`.
+    pub fn summary(&self, folder: &Path) -> Value {
+        let path = |name: &str| folder.join(name).display().to_string();
+        let received: Vec<_> =
+            self.files.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
+        json!({
+            "outcome": "received",
+            "received": received,
+            "files": self.files.len(),
+            "bytes": self.files.iter().map(|(_, bytes)| bytes).sum::<u64>(),
+            "seconds": self.seconds(),
+        })
     }
 }
 

@@ -61,8 +61,11 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     // It can be done without; whoever has no folder for it receives all the same.
     let without =
         |why: Failure| eprintln!("anabranch: a receiver that is killed will not go on by this code: {}", why.words());
-    let of = |code| Resumption::of(code, &args.out).map_err(without).ok();
-    let mut resumption = args.code.as_ref().and_then(of);
+    let resumption = match &args.code {
+        Some(code) => Resumption::of(code, &args.out),
+        None => Resumption::drawn(relays, &args.out),
+    };
+    let mut resumption = resumption.map_err(without).ok();
     let key = args.identity.is_named().then(|| args.identity.load_or_make()).transpose()?;
     let recall = |resumption: &mut Resumption| resumption.recall(key.clone()).map_err(without).ok()?;
     let before = resumption.as_mut().and_then(recall);
@@ -70,12 +73,18 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         if let Some(reason) = refusal(args, &agreed.offer) {
             return Err(Failure::new(format!("nothing was received: {reason}")));
         }
-        let line = format!("a receiver with this code was killed; this one goes on: {}", shown(&agreed.offer));
+        let which = if args.code.is_some() { "with this code" } else { "of this folder" };
+        let line = format!("a receiver {which} was killed; this one goes on: {}", shown(&agreed.offer));
         network::say(args.json, &line);
         if receive(args, relays, agreed, GOES_ON, resumption.as_ref(), interrupt)? {
             return Ok(());
         }
-        network::say(args.json, "its sender is not there any more; waiting for one that comes with this code again");
+        // A drawn code is not used again at the rendezvous: its number may be that of others by now.
+        let then = match args.code {
+            Some(_) => "waiting for one that comes with this code again",
+            None => "here is a new code",
+        };
+        network::say(args.json, &format!("its sender is not there any more; {then}"));
     }
     let agreed = agree(args, &named, key.clone(), interrupt)?;
     if let Some(resumption) = &mut resumption {
@@ -145,7 +154,7 @@ fn receive(
     }
     let names = match store.take_hidden() {
         Some(hidden) => unpack(&hidden, &offer, &args.out)?,
-        None => taken.files.iter().map(|(name, _)| name.clone()).collect(),
+        None => taken.arrived.files.iter().map(|(name, _)| name.clone()).collect(),
     };
     match taken.failure() {
         Some(failure) => Err(failure),
@@ -317,7 +326,7 @@ fn report(args: &Args, offer: &Offer, names: &[String], taken: &Taken) {
             "files": offer.files,
             "bytes": offer.bytes,
             "travelled_bytes": offer.travelling,
-            "seconds": taken.seconds(),
+            "seconds": taken.arrived.seconds(),
         });
         println!("{summary}");
     } else if offer.packing == Packing::Tar {

@@ -16,7 +16,6 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::PublicKey;
 use anabranch_proto::transfer::{Limits, Receiver};
 use anabranch_rendezvous::code::Code;
-use serde_json::json;
 
 use self::taking::{Manner, take};
 use crate::failure::Failure;
@@ -126,19 +125,9 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
         return Err(failure);
     }
     if args.json {
-        let path = |name: &str| args.out.join(name).display().to_string();
-        let files: Vec<_> =
-            taken.files.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
-        let bytes: u64 = taken.files.iter().map(|(_, bytes)| bytes).sum();
-        let summary = json!({
-            "outcome": "received",
-            "received": files,
-            "files": files.len(),
-            "bytes": bytes,
-            "seconds": taken.seconds(),
-            "blocks": counters.blocks,
-            "duplicate_blocks": counters.duplicates,
-        });
+        let mut summary = taken.arrived.summary(&args.out);
+        summary["blocks"] = counters.blocks.into();
+        summary["duplicate_blocks"] = counters.duplicates.into();
         println!("{summary}");
     }
     Ok(())

@@ -22,6 +22,9 @@ const FOLDER: &str = "receive";
 /// What was not said to be of use for so long is of none: every sender has given up long since.
 const OF_USE: Duration = Duration::from_secs(600);
 
+/// Receivers of one folder whose codes were drawn, and that are remembered: people rarely have two.
+const MOST_DRAWN: usize = 8;
+
 /// What was agreed on.
 #[derive(Debug)]
 pub struct Agreed {
@@ -61,13 +64,35 @@ impl Resumption {
     ///
     /// When there is no place for it.
     pub fn of(code: &Code, out: &Path) -> Result<Resumption, Failure> {
-        let path = default_path(FOLDER).ok_or("neither XDG_STATE_HOME nor HOME is a folder's path")?;
-        let folder = StateFolder::open(&path)?;
-        folder.forget_older(OF_USE)?;
-        let out = std::path::absolute(out)?;
-        let of = format!("{code} {}", out.display());
-        let name = blake3::derive_key("anabranch 2026-11-26 what a receiver by code remembers", of.as_bytes());
-        let name = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = name(&code.to_string(), out)?;
+        Ok(Resumption { folder: folder()?, name, is_own: false })
+    }
+
+    /// Of who receives into the folder `out` by a code that is drawn, and meets its sender at one of `relays`: of one
+    /// that was killed if there is one, and of none that lives.
+    ///
+    /// # Errors
+    ///
+    /// When there is no place for it.
+    pub fn drawn(relays: &[SocketAddr], out: &Path) -> Result<Resumption, Failure> {
+        let by = relays.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        Resumption::drawn_in(folder()?, &by, out)
+    }
+
+    fn drawn_in(folder: StateFolder, by: &str, out: &Path) -> Result<Resumption, Failure> {
+        let mut free = None;
+        for number in 0..MOST_DRAWN {
+            let name = name(&format!("drawn {number} {by}"), out)?;
+            match folder.load::<Option<Record>>(&name)? {
+                None => free = free.or(Some(name)),
+                // Its socket is free again.
+                Some(record) if UdpSocket::bind(record.socket).is_ok() => {
+                    return Ok(Resumption { folder, name, is_own: false });
+                }
+                Some(_) => {}
+            }
+        }
+        let name = free.ok_or_else(|| format!("{MOST_DRAWN} receivers are at work in this folder"))?;
         Ok(Resumption { folder, name, is_own: false })
     }
 
@@ -120,6 +145,21 @@ impl Drop for Resumption {
     }
 }
 
+/// Where all of this user's are; what is of no use any more is forgotten.
+fn folder() -> Result<StateFolder, Failure> {
+    let path = default_path(FOLDER).ok_or("neither XDG_STATE_HOME nor HOME is a folder's path")?;
+    let folder = StateFolder::open(&path)?;
+    folder.forget_older(OF_USE)?;
+    Ok(folder)
+}
+
+/// The file's name for what is received into `out` by `what`, of which it tells nothing.
+fn name(what: &str, out: &Path) -> Result<String, Failure> {
+    let of = format!("{what} {}", std::path::absolute(out)?.display());
+    let name = blake3::derive_key("anabranch 2026-11-26 what a receiver by code remembers", of.as_bytes());
+    Ok(name[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use anabranch_rendezvous::agreement::Packing;
@@ -155,6 +195,28 @@ mod tests {
         assert_eq!((recalled.address, recalled.socket.local_addr().unwrap()), ("192.0.2.1:9".parse().unwrap(), at));
         drop(again);
         assert!(resumption(folder.path()).recall(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn who_draws_its_code_goes_on_for_one_that_was_killed_and_for_none_that_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let drawn = |by: &str, out: &str| {
+            Resumption::drawn_in(StateFolder::open(folder.path()).unwrap(), by, Path::new(out)).unwrap()
+        };
+        let (mut first, of_first) = (drawn("relay", "in"), agreed());
+        first.keep(&of_first, false).unwrap();
+        let (mut second, of_second) = (drawn("relay", "in"), agreed());
+        assert_ne!(first.name, second.name, "the first lives");
+        second.keep(&of_second, false).unwrap();
+        let key = of_second.identity.public();
+        drop(of_second);
+        std::mem::forget(second); // SIGKILL
+        for (by, out) in [("other", "in"), ("relay", "out")] {
+            assert!(drawn(by, out).recall(None).unwrap().is_none(), "{by} {out}");
+        }
+        let recalled = drawn("relay", "in").recall(None).unwrap().unwrap();
+        assert_eq!(recalled.identity.public(), key);
+        assert!(first.folder.load::<Option<Record>>(&first.name).unwrap().is_some());
     }
 
     #[test]

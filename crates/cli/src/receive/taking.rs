@@ -8,7 +8,7 @@ use anabranch_proto::peer::Peer;
 use anabranch_proto::transfer::Event;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::arrivals::{Only, say};
+use super::arrivals::{Arrived, Only, say};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network;
@@ -38,10 +38,8 @@ pub struct Manner<'a> {
 /// What has come.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// The files by their names in the folder, and their bytes.
-    pub files: Vec<(String, u64)>,
-    /// When the first offer came, and when the last file was complete.
-    pub span: Option<(Time, Time)>,
+    /// The files.
+    pub arrived: Arrived,
     only: Only,
 }
 
@@ -54,11 +52,6 @@ impl Taken {
     /// Why nothing of what was offered was taken, if all of it was refused.
     pub fn refusal(&self) -> Option<Failure> {
         self.only.refusal()
-    }
-
-    /// Seconds from the first offer to the last file.
-    pub fn seconds(&self) -> f64 {
-        self.span.map_or(0.0, |(first, last)| last.since(first).as_secs_f64())
     }
 }
 
@@ -86,22 +79,15 @@ pub fn take(
         let until = runtime.now() + network::TICK;
         runtime.run_until(until)?;
         let now = runtime.now();
-        if !go_on(now, taken.span.is_some()) {
+        if !go_on(now, taken.arrived.has_begun()) {
             break;
         }
         let Some(receiver) = runtime.machine_mut(number).receiver_mut() else { break };
         while let Some(event) = receiver.next_event() {
             taken.only.note(now, &event);
-            match &event {
-                Event::Offered { offer, .. } => {
-                    block = u64::from(offer.block);
-                    taken.span.get_or_insert((now, now));
-                }
-                Event::Complete { name, length, .. } => {
-                    taken.files.push((name.clone(), *length));
-                    taken.span = taken.span.map(|(first, _)| (first, now));
-                }
-                _ => {}
+            taken.arrived.note(now, &event);
+            if let Event::Offered { offer, .. } = &event {
+                block = u64::from(offer.block);
             }
             // Where only one comes, why it did not arrive is said at the end.
             if !(manner.once && taken.only.failed.is_some() || manner.alone && taken.only.refusal().is_some()) {

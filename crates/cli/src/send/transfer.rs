@@ -212,8 +212,7 @@ impl Prepared<'_> {
             // Where no bar is shown, it is said once.
             if let (None, Some(place)) = (said_place, sender.place()) {
                 said_place = Some(place);
-                let line = format!("waiting, place {place}: the receiver takes others' files first");
-                display.suspend(|| network::say(plan.args.json, &line));
+                display.suspend(|| network::say(plan.args.json, &network::waiting(place)));
             }
             if interrupt.is_raised() {
                 sender.cancel();

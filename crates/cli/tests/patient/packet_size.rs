@@ -4,6 +4,7 @@
 //! ```text
 //!  namespace of the sender and the relays            namespace of the receiver, or of the relays too
 //!    10.0.0.1 --------------- a pair of devices, MTU as it is said --------------- 10.0.0.2
+//!    fd77::1                                                                       fd77::2
 //! ```
 
 use std::fs;
@@ -31,6 +32,10 @@ impl Drop for Holder {
         let _ = self.0.wait();
     }
 }
+
+/// The addresses of both namespaces' ends of the link.
+const V4: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+const V6: [&str; 2] = ["[fd77::1]", "[fd77::2]"];
 
 /// Two namespaces with a link between them.
 struct Network {
@@ -76,9 +81,13 @@ impl Network {
         let network = Network { near, far, folder: tempfile::tempdir().unwrap() };
         let id = network.far.0.id().to_string();
         network.ip(&network.near, &["link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", &id]);
-        for (holder, device, address) in [(&network.near, "v0", "10.0.0.1/24"), (&network.far, "v1", "10.0.0.2/24")] {
-            network.ip(holder, &["address", "add", address, "dev", device]);
+        for (holder, device, number) in [(&network.near, "v0", 1), (&network.far, "v1", 2)] {
+            network.ip(holder, &["address", "add", &format!("10.0.0.{number}/24"), "dev", device]);
             network.ip(holder, &["link", "set", device, "mtu", &mtu.to_string(), "up"]);
+            // IPv6 is on no link that carries less (RFC 8200, 5).
+            if mtu >= 1280 {
+                network.ip(holder, &["address", "add", &format!("fd77::{number}/64"), "dev", device, "nodad"]);
+            }
             network.ip(holder, &["link", "set", "lo", "up"]);
         }
         let file: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -101,17 +110,18 @@ impl Network {
     }
 
     /// Two relays, the sender's neighbours or not, and a receiver that is far; the arguments of `send`.
-    fn serve(&self, relays_are_near: bool) -> (Vec<Running>, Running, Vec<String>) {
-        let (holder, address) = if relays_are_near { (&self.near, "10.0.0.1:0") } else { (&self.far, "10.0.0.2:0") };
+    fn serve(&self, [near, far]: [&str; 2], relays_are_near: bool) -> (Vec<Running>, Running, Vec<String>) {
+        let (holder, address) = if relays_are_near { (&self.near, near) } else { (&self.far, far) };
+        let (address, listen) = (format!("{address}:0"), format!("{far}:0"));
         let mut list = String::new();
         let relays = (0..2).map(|_| {
-            let mut relay = self.run(holder, &["relay", "--listen", address, "--limit", "4 MB/s"]);
+            let mut relay = self.run(holder, &["relay", "--listen", &address, "--limit", "4 MB/s"]);
             list += &format!("[[relay]]\naddress = \"{}\"\n", relay.after(" on "));
             relay
         });
         let relays: Vec<Running> = relays.collect();
         fs::write(self.path("RELAYS.toml"), list).unwrap();
-        let mut receiver = self.run(&self.far, &["receive", "--listen", "10.0.0.2:0", "--out", "in", "--once"]);
+        let mut receiver = self.run(&self.far, &["receive", "--listen", &listen, "--out", "in", "--once"]);
         let (to, key) = (receiver.after("receiving on "), receiver.after("public key "));
         let send = ["send", "film.bin", "--to", &to, "--relays", "RELAYS.toml", "--hops", "1", "--key", &key];
         let how = ["--controller", "aimd", "--pacing", "paced", "--upload", "1 MB/s"];
@@ -130,18 +140,37 @@ impl Network {
     }
 }
 
+/// MTUs, whether the relays are at the sender's end, and the packets that are sent then.
+const NARROW: [(u32, bool, &str); 4] =
+    [(1280, true, "1232"), (1280, false, "1232"), (1420, true, "1372"), (1420, false, "1372")];
+
 #[test]
 fn links_of_1280_and_of_1420_are_used_with_what_they_carry_wherever_they_are() {
-    for (mtu, relays_are_near, says) in
-        [(1280, true, "1232"), (1280, false, "1232"), (1420, true, "1372"), (1420, false, "1372"), (1500, false, "")]
-    {
+    are_used(V4, &NARROW);
+    are_used(V4, &[(1500, false, "")]);
+}
+
+/// Headers have 48 bytes, where IPv4's have 28: 1232 and 1372 fit exactly.
+#[test]
+fn links_are_used_with_what_they_carry_over_ipv6() {
+    are_used(V6, &NARROW);
+    are_used(V6, &[(1419, false, "1232"), (1500, false, "")]);
+}
+
+/// On links of each MTU, with relays at this end or the other, packets are sent whose size is said, or the longest.
+fn are_used(addresses: [&str; 2], cases: &[(u32, bool, &str)]) {
+    for &(mtu, relays_are_near, says) in cases {
         let Some(network) = Network::new(mtu) else { return };
-        let (_relays, receiver, send) = network.serve(relays_are_near);
+        let (_relays, receiver, send) = network.serve(addresses, relays_are_near);
         let began = Instant::now();
         let (code, out, err) = network.send(&send, &[]).end();
-        assert_eq!(code, Some(0), "{mtu}: {out} {err}");
+        assert_eq!(code, Some(0), "{mtu}, {addresses:?}: {out} {err}");
         let is_named = out.contains(&format!("packets of {says} bytes"));
-        assert_eq!((is_named, out.contains("packets of")), (!says.is_empty(), !says.is_empty()), "{mtu}: {out}");
+        assert_eq!(
+            (is_named, out.contains("packets of")),
+            (!says.is_empty(), !says.is_empty()),
+            "{mtu}, {addresses:?}: {out}"
+        );
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
         network.check(receiver);
     }
@@ -150,7 +179,7 @@ fn links_of_1280_and_of_1420_are_used_with_what_they_carry_wherever_they_are() {
 #[test]
 fn what_the_own_link_does_not_carry_is_said_at_once_with_what_to_do() {
     let Some(network) = Network::new(1000) else { return };
-    let (_relays, receiver, send) = network.serve(false);
+    let (_relays, receiver, send) = network.serve(V4, false);
     for more in [&[][..], &["--packet", "973"]] {
         let began = Instant::now();
         let (code, out, err) = network.send(&send, more).end();
@@ -165,8 +194,17 @@ fn what_the_own_link_does_not_carry_is_said_at_once_with_what_to_do() {
 
 #[test]
 fn a_path_that_becomes_narrow_while_a_file_is_on_its_way_is_gone_on_with_in_shorter_packets() {
+    becomes_narrow(V4);
+}
+
+#[test]
+fn so_does_one_over_ipv6() {
+    becomes_narrow(V6);
+}
+
+fn becomes_narrow(addresses: [&str; 2]) {
     let Some(network) = Network::new(1500) else { return };
-    let (_relays, receiver, send) = network.serve(true);
+    let (_relays, receiver, send) = network.serve(addresses, true);
     let sender = network.send(&send, &[]);
     let deadline = Instant::now() + Duration::from_secs(30);
     let has_begun = || {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anabranch_control::policy::{Activation, Layer, Policy};
 use anabranch_scenario::policy::flow::{FlowPurpose, SavedFlow};
 
-use crate::common::running::SETTINGS;
+use crate::common::running::{Running, SETTINGS};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
@@ -142,6 +142,69 @@ fn a_file_arrives_whole_under_its_name() {
     assert!(out.contains("in/photo.jpg, 3000000 bytes, hash right"), "{out}");
     assert!(fs::read(path.join("in/photo.jpg")).unwrap() == file, "the file differs");
     assert_eq!(names(&path.join("in")), ["photo.jpg"]);
+}
+
+#[test]
+fn json_says_what_came_and_all_else_is_said_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.bin"), content(100_000)).unwrap();
+    let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let arguments = ["quic", "receive", "--listen", &listen, "--out", "in", "--once", "--json"];
+    let mut command = Command::new(BINARY);
+    let receiver = Running::of(command.args(arguments).current_dir(path).env("XDG_CONFIG_HOME", SETTINGS));
+    let sent = send(path, &["a.bin", "--to", &listen, "--insecure", "--json"]);
+    let err = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert_eq!(sent.status.code(), Some(0), "{err}");
+    let sent: serde_json::Value = serde_json::from_slice(&sent.stdout).expect("one object and nothing else");
+    let whole = serde_json::json!({ "outcome": "sent", "names": ["a.bin"], "files": 1, "bytes": 100_000,
+        "travelled_bytes": 100_000, "resumed_bytes": 0, "name": "a.bin", "to": listen, "controller": "cubic" });
+    for (key, value) in whole.as_object().unwrap() {
+        assert_eq!(sent[key], *value, "{key}: {sent}");
+    }
+    for key in ["seconds", "bytes_per_second", "packets", "round_trip_ms", "least_round_trip_ms"] {
+        assert!(sent[key].as_f64() > Some(0.0), "{key}: {sent}");
+    }
+    assert!(sent["lost_packets"].is_u64(), "{sent}");
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("receiving on ") && err.contains("received in/a.bin, 100000 bytes"), "{err}");
+    let mut got: serde_json::Value = serde_json::from_str(&out).expect("one object and nothing else");
+    assert!(got["seconds"].take().as_f64() >= Some(0.0), "{out}");
+    let received = [serde_json::json!({ "path": "in/a.bin", "bytes": 100_000 })];
+    let whole = serde_json::json!({
+        "outcome": "received", "received": received, "files": 1, "bytes": 100_000, "seconds": null,
+    });
+    assert_eq!(got, whole);
+}
+
+#[test]
+fn who_finds_no_place_waits_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("long.bin"), content(20_000_000)).unwrap();
+    fs::write(path.join("a"), content(1000)).unwrap();
+    let receiver = Receiver::start(path, &[]);
+    let (to, key) = (receiver.address.clone(), receiver.key.clone());
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["quic", "send"]).args(arguments).args(["--to", &to, "--key", &key]).current_dir(path);
+        Running::of(command.env("XDG_CONFIG_HOME", path.join("nobody")))
+    };
+    // One address has four places.
+    let slow: Vec<Running> = (0..4).map(|_| start(&["long.bin", "--fixed-window", "1500"])).collect();
+    let begun = || names(&path.join("in")).iter().filter(|name| name.ends_with(".part")).count();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while begun() < 4 {
+        assert!(Instant::now() < deadline, "{:?}", names(&path.join("in")));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut waiting = start(&["a"]);
+    assert_eq!(waiting.after("waiting, place "), "1: the receiver takes others' files first");
+    slow[0].interrupt();
+    let (code, out, err) = waiting.end();
+    assert!(code == Some(0) && out.contains("sent a to "), "{out} {err}");
+    drop((slow, receiver));
 }
 
 #[test]

@@ -157,6 +157,50 @@ fn the_same_receiver_goes_on_with_a_folder_while_its_sender_tries_on() {
     the_same_receiver_goes_on("album", "album/film.bin");
 }
 
+/// A receiver whose code was drawn, and its sender, while the file comes; how it was started.
+fn receiving_by_a_drawn_code(setting: &Setting) -> (Running, Running) {
+    let mut receiver = setting.start(&["receive", "--out", "in"]);
+    let code = receiver.after("code: ");
+    receiver.after("on the other machine: ");
+    let how = ["--controller", "aimd", "--pacing", "paced", "--upload", SLOWLY];
+    (setting.start(&[&["send", "film.bin", "--code", &code][..], &how].concat()), receiver)
+}
+
+#[test]
+fn a_receiver_that_drew_its_code_goes_on_by_the_same_command_while_its_sender_tries_on() {
+    let setting = Setting::new();
+    let (sender, receiver) = receiving_by_a_drawn_code(&setting);
+    let had = setting.wait_for_some();
+    // Another one of this folder draws its own code, for the first lives.
+    let mut other = setting.start(&["receive", "--out", "in"]);
+    other.after("code: ");
+    drop(other); // SIGKILL
+    assert_eq!(setting.remembered(), 1);
+    drop(receiver); // SIGKILL
+    let (received, sent) = (ended(setting.start(&["receive", "--out", "in"])), ended(sender));
+    assert!(received.contains("a receiver of this folder was killed; this one goes on: film.bin, "), "{received}");
+    assert!(!received.contains("code: ") && received.contains("hash right"), "{received}");
+    assert!(resumed(&sent) >= Some(had.journaled), "{had:?}: {sent}");
+    assert_eq!((setting.names(), setting.remembered()), (vec!["film.bin".to_owned()], 0));
+    assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
+}
+
+#[test]
+fn a_receiver_that_drew_its_code_draws_another_once_its_sender_has_gone() {
+    let setting = Setting::new();
+    let both = receiving_by_a_drawn_code(&setting);
+    let had = setting.wait_for_some();
+    drop(both); // SIGKILL
+    let mut receiver = setting.start(&["receive", "--out", "in"]);
+    receiver.after("a receiver of this folder was killed; this one goes on");
+    receiver.after("its sender is not there any more; here is a new code");
+    let code = receiver.after("code: ");
+    let sent = ended(setting.start(&["send", "film.bin", "--code", &code]));
+    ended(receiver);
+    assert!(resumed(&sent) >= Some(had.journaled), "{had:?}: {sent}");
+    assert_eq!((setting.names(), setting.remembered()), (vec!["film.bin".to_owned()], 0));
+}
+
 #[test]
 fn a_receiver_whose_sender_was_killed_too_waits_for_one_that_comes_with_the_same_code() {
     let mut setting = Setting::new();

@@ -27,7 +27,7 @@ use serde::Deserialize;
 
 use super::monitor::Report;
 use super::pcc::{Purpose, SHORTEST_RTT, Trial, sigmoid};
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -184,36 +184,40 @@ struct Allegro {
 }
 
 /// Makes `allegro`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
-    Ok(Box::new(Allegro::new(setup, parameters)?))
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
+    Ok(factory(of(parameters)?))
 }
 
 /// Makes `allegro-quic`.
-pub fn build_quic(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build_quic(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let mut all: toml::Table = QUIC.parse().expect("a table that a test reads");
     all.extend(parameters.clone());
-    build(setup, &all)
+    build(&all)
+}
+
+fn of(parameters: &toml::Table) -> Result<impl Fn(&Setup) -> Allegro + Send + Sync + use<>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("epsilon_min", config.epsilon_min, 1e-4..=0.5)?;
+    in_range("epsilon_max", config.epsilon_max, config.epsilon_min..=0.5)?;
+    in_range("step", config.step, 1e-4..=0.5)?;
+    in_range("step_max", config.step_max, config.step..=1.0)?;
+    in_range("loss_tolerance", config.loss_tolerance, 0.0..=1.0)?;
+    in_range("loss_steepness", config.loss_steepness, 0.0..=1e5)?;
+    in_range("latency_steepness", config.latency_steepness, 0.0..=1e5)?;
+    in_range("latency_tolerance", config.latency_tolerance, 0.0..=1.0)?;
+    in_range("starting_tolerance", config.starting_tolerance, 0.0..=100.0)?;
+    in_range("interval_packets", config.interval_packets.0, 1.0..=1e6)?;
+    in_range("interval_rtts_min", config.interval_rtts_min, 0.1..=100.0)?;
+    in_range("interval_rtts_max", config.interval_rtts_max, config.interval_rtts_min..=100.0)?;
+    in_range("initial_packets", config.initial_packets.0, 1.0..=1000.0)?;
+    in_range("minimum_packets", config.minimum_packets.0, 0.1..=1000.0)?;
+    Ok(move |setup: &Setup| Allegro::new(setup, config.clone()))
 }
 
 impl Allegro {
-    fn new(setup: &Setup, parameters: &toml::Table) -> Result<Allegro, ParameterError> {
-        let config: Config = crate::registry::parameters(parameters)?;
-        in_range("epsilon_min", config.epsilon_min, 1e-4..=0.5)?;
-        in_range("epsilon_max", config.epsilon_max, config.epsilon_min..=0.5)?;
-        in_range("step", config.step, 1e-4..=0.5)?;
-        in_range("step_max", config.step_max, config.step..=1.0)?;
-        in_range("loss_tolerance", config.loss_tolerance, 0.0..=1.0)?;
-        in_range("loss_steepness", config.loss_steepness, 0.0..=1e5)?;
-        in_range("latency_steepness", config.latency_steepness, 0.0..=1e5)?;
-        in_range("latency_tolerance", config.latency_tolerance, 0.0..=1.0)?;
-        in_range("starting_tolerance", config.starting_tolerance, 0.0..=100.0)?;
-        in_range("interval_packets", config.interval_packets.0, 1.0..=1e6)?;
-        in_range("interval_rtts_min", config.interval_rtts_min, 0.1..=100.0)?;
-        in_range("interval_rtts_max", config.interval_rtts_max, config.interval_rtts_min..=100.0)?;
-        in_range("initial_packets", config.initial_packets.0, 1.0..=1000.0)?;
-        in_range("minimum_packets", config.minimum_packets.0, 0.1..=1000.0)?;
+    fn new(setup: &Setup, config: Config) -> Allegro {
         let trial = Trial::new(setup.packet, config.initial_packets, config.minimum_packets);
-        Ok(Allegro {
+        Allegro {
             base: trial.rate,
             epsilon: config.epsilon_min,
             phase: Phase::Starting { best: None, rate: None, awaits: false },
@@ -221,7 +225,7 @@ impl Allegro {
             begun_srtt: trial.srtt(),
             trial,
             config,
-        })
+        }
     }
 
     /// How long an interval at `rate` is.

@@ -20,8 +20,8 @@ use serde::Deserialize;
 
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
-use super::setup::Setup;
-use super::{Feedback, FlowController, reno};
+use super::setup::{Factory, factory};
+use super::{Feedback, reno};
 use crate::registry::{ParameterError, in_range};
 use crate::units::{Packets, WindowUnit};
 
@@ -78,13 +78,13 @@ struct Bic {
 }
 
 /// Makes `bic`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("largest_step", config.largest_step.0, 0.1..=10_000.0)?;
     in_range("smallest_step", config.smallest_step.0, 0.0001..=config.largest_step.0)?;
     in_range("low_window", config.low_window.0, 0.0..=1e6)?;
     in_range("beta", config.beta, 0.001..=0.9)?;
-    Ok(Box::new(Classic::new(setup, config.counting, false, Bic::new(config))))
+    Ok(factory(move |setup| Classic::new(setup, config.counting, false, Bic::new(config))))
 }
 
 impl Bic {
@@ -154,6 +154,7 @@ impl WindowRule for Bic {
 mod tests {
     use super::*;
     use crate::flow::classic::testing::{avoiding, window};
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{PACKET, Path, acknowledge, drive, silence};
     use crate::rng::Rng;
     use crate::time::{Duration, Time};
@@ -224,7 +225,7 @@ mod tests {
             buffer: 100,
             loss: 0.0,
         };
-        let mut bic = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let mut bic = made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
         let run = drive(&mut *bic, path, 60.0, 1);
         let settled = Time::from_secs_f64(20.0);
         let fell = |i: &usize| run.window[*i] < 0.95 * run.window[i - 1] && run.at[*i] > settled;

@@ -247,6 +247,7 @@ impl FlowController for Bounded {
 mod tests {
     use super::*;
     use crate::flow::registry::{Setup, find};
+    use crate::flow::setup::made;
     use crate::flow::testing::{PACKET, PATH, Path, acknowledge, drive, silence};
     use crate::flow::{LossCause, Lost};
 
@@ -268,7 +269,7 @@ mod tests {
         for name in ["reno", "cubic", "bic", "vegas", "westwood", "compound", "copa", "ledbat", "ledbat++"] {
             let entry = find(name).unwrap();
             let setup = Setup::new(PACKET, Time::ZERO);
-            let mut bounded = Bounded::new((entry.build)(&setup, &toml::Table::new()).unwrap());
+            let mut bounded = Bounded::new(entry.make(&setup, &toml::Table::new()).unwrap());
             bounded.set(Bounds { maximum: Some(PACKET * 20), ..Bounds::default() });
             let run = drive(&mut bounded, PATH, 30.0, 1);
             assert!(run.window.iter().all(|window| *window <= 20.0), "{name}");
@@ -301,8 +302,7 @@ mod tests {
         // 100 packets a round trip fill the path; 50 are allowed.
         let path = Path { buffer: 100, ..PATH };
         for entry in ["reno", "copa", "bbr", "bbr3", "vivace"].map(|name| find(name).unwrap()) {
-            let mut bounded =
-                Bounded::new((entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+            let mut bounded = Bounded::new(entry.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
             bounded.set(Bounds { maximum: Some(PACKET * 50), ..Bounds::default() });
             let run = drive(&mut bounded, path, 60.0, 1);
             assert!((440.0..=500.0).contains(&run.throughput()), "{}: {}", entry.name, run.throughput());
@@ -311,7 +311,7 @@ mod tests {
 
     fn cubic() -> Bounded {
         let build = find("cubic").unwrap().build;
-        Bounded::new(build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap())
+        Bounded::new(made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap())
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         let expires = Time::from_secs_f64(60.0);
         for name in ["reno", "cubic", "bic", "vegas", "westwood", "compound", "copa", "bbr", "vivace"] {
             let build = find(name).unwrap().build;
-            let mut bounded = Bounded::new(build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+            let mut bounded = Bounded::new(made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
             drive(&mut bounded, PATH, 30.0, 1);
             let before = bounded.limits().window;
             bounded.set(Bounds { maximum: Some(PACKET * 30), expires: Some(expires), ..Bounds::default() });

@@ -8,7 +8,7 @@
 
 use serde::Deserialize;
 
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 use super::{Abandoned, Actuator, Bounded, Feedback, FlowController, Limits, PeerId, Sent, cubic};
 use crate::registry::{ParameterError, in_range, parameters};
 use crate::rng::Rng;
@@ -34,14 +34,14 @@ struct C3Cubic {
 }
 
 /// Makes `c3-cubic`.
-pub fn build(setup: &Setup, table: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(table: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = parameters(table)?;
     if let Some(granted) = config.granted_mbit_s {
         in_range("granted_mbit_s", granted.0, 1e-3..=1e6)?;
     }
-    let cubic = Bounded::new(cubic::build(setup, &toml::Table::new())?);
+    let cubic = cubic::build(&toml::Table::new())?;
     let granted = config.granted_mbit_s.map(MbitRate::whole);
-    Ok(Box::new(C3Cubic { cubic, granted, actuator: config.actuator }))
+    Ok(factory(move |setup| C3Cubic { cubic: Bounded::new(cubic(setup)), granted, actuator: config.actuator }))
 }
 
 impl FlowController for C3Cubic {
@@ -87,6 +87,7 @@ impl FlowController for C3Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{PACKET, PATH, Path, drive, silence};
     use crate::flow::{LossCause, Lost};
 
@@ -94,7 +95,7 @@ mod tests {
 
     fn run(parameters: &str, path: Path) -> crate::flow::testing::Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
-        drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, 30.0, 1)
+        drive(&mut *made(build, &setup, &parameters.parse().unwrap()).unwrap(), path, 30.0, 1)
     }
 
     #[test]
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_loss_before_the_first_round_trip_sample_sets_no_window() {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut granted = build(&setup, &"granted_mbit_s = 4.0".parse().unwrap()).unwrap();
+        let mut granted = made(build, &setup, &"granted_mbit_s = 4.0".parse().unwrap()).unwrap();
         let lost = [Lost { sent: Sent { size: PACKET, ..Sent::default() }, cause: LossCause::TimeThreshold }];
         let report = Feedback { lost: &lost, ..silence() };
         granted.on_feedback(Time::from_secs_f64(1.0), &report, &mut Rng::stream(1, "controller"));
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn without_a_grant_it_is_cubic() {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut cubic = cubic::build(&setup, &toml::Table::new()).unwrap();
+        let mut cubic = made(cubic::build, &setup, &toml::Table::new()).unwrap();
         assert_eq!(run("", SHORT).window, drive(&mut *cubic, SHORT, 30.0, 1).window);
     }
 }

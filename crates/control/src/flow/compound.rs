@@ -20,11 +20,11 @@
 
 use serde::Deserialize;
 
+use super::Feedback;
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::round::RoundMin;
-use super::setup::Setup;
-use super::{Feedback, FlowController};
+use super::setup::{Factory, factory};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Duration, Time};
 use crate::units::{Packets, WindowUnit};
@@ -77,7 +77,7 @@ struct Compound {
 }
 
 /// Makes `compound`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("alpha", config.alpha, 0.0..=100.0)?;
     in_range("beta", config.beta, 0.01..=0.99)?;
@@ -87,7 +87,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     if let Some(gamma) = config.gamma {
         in_range("gamma", gamma.0, 0.1..=10_000.0)?;
     }
-    Ok(Box::new(Classic::new(setup, config.counting, false, Compound::new(config))))
+    Ok(factory(move |setup| Classic::new(setup, config.counting, false, Compound::new(config))))
 }
 
 impl Compound {
@@ -163,6 +163,7 @@ impl WindowRule for Compound {
 mod tests {
     use super::*;
     use crate::flow::classic::testing::window;
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{PACKET, PATH, Path, drive, silence, traced};
     use crate::units::Rate;
 
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn when_the_queue_grows_what_is_left_is_reno() {
-        let mut compound = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let mut compound = made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
         let run = drive(&mut *compound, PATH, 120.0, 1);
         assert_eq!(traced(&*compound, "delay_window"), 0.0);
         // A packet each round trip, that is 1 / W for an ACK.
@@ -215,7 +216,7 @@ mod tests {
     fn where_no_queue_grows_it_is_faster_than_reno() {
         let throughput = |name: &str| {
             let entry = crate::flow::registry::find(name).unwrap();
-            let mut controller = (entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+            let mut controller = entry.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
             drive(&mut *controller, WIDE, 300.0, 1).throughput()
         };
         let ratio = throughput("compound") / throughput("reno");

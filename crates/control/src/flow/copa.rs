@@ -35,7 +35,7 @@ use serde::Deserialize;
 
 use super::recovery::{MINIMUM_WINDOW, Recovery};
 use super::round::Rounds;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::sliding::{SlidingMax, SlidingMin};
 use super::{Feedback, FlowController, Limits};
 use crate::filter::WindowedMin;
@@ -138,12 +138,12 @@ struct Copa {
 }
 
 /// Makes `copa`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     if let Some(delta) = config.delta {
         in_range("delta", delta, 0.001..=10.0)?;
     }
-    Ok(Box::new(Copa::new(setup, config)))
+    Ok(factory(move |setup| Copa::new(setup, config)))
 }
 
 impl Copa {
@@ -319,12 +319,13 @@ mod tests {
     use super::*;
     use crate::flow::RoundTrip;
     use crate::flow::sent::Sent;
+    use crate::flow::setup::made;
     use crate::flow::testing::{
         Drive, PACKET, PATH, Path, acknowledge, drive, drive_behind, feedback, silence, traced,
     };
 
     fn copa(parameters: &str) -> Box<dyn FlowController> {
-        build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+        made(build, &Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
     }
 
     /// Packets in the queue when each ACK's packet left it, from `from` seconds on.
@@ -352,13 +353,13 @@ mod tests {
     fn on_a_stated_line_the_queue_holds_five_milliseconds_of_it_unless_delta_is_given() {
         let delta = |bytes_per_sec, parameters: &str| {
             let setup = Setup::new(PACKET, Time::ZERO).on_line_of(Rate::from_bytes_per_sec(bytes_per_sec));
-            traced(&*build(&setup, &parameters.parse().unwrap()).unwrap(), "delta")
+            traced(&*made(build, &setup, &parameters.parse().unwrap()).unwrap(), "delta")
         };
         // A packet takes 1 ms, 0.5 ms, and 10 ms.
         assert_eq!([1_000_000, 2_000_000, 100_000].map(|rate| delta(rate, "")), [0.2, 0.1, 0.5]);
         assert_eq!(delta(1_000_000, "delta = 0.5"), 0.5);
         let setup = Setup::new(PACKET, Time::ZERO).on_line_of(PATH.rate);
-        let run = drive(&mut *build(&setup, &toml::Table::new()).unwrap(), PATH, 60.0, 1);
+        let run = drive(&mut *made(build, &setup, &toml::Table::new()).unwrap(), PATH, 60.0, 1);
         let mean = mean(&queue(&run, 20.0));
         assert!((5.0..7.5).contains(&mean), "{mean} packets queued on average");
     }

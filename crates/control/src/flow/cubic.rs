@@ -25,10 +25,10 @@ mod linux;
 
 use serde::Deserialize;
 
+use super::Feedback;
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
-use super::setup::Setup;
-use super::{Feedback, FlowController};
+use super::setup::{Factory, factory};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Seconds, Time};
 use crate::units::{Packets, WindowUnit};
@@ -112,11 +112,11 @@ struct Cubic {
 }
 
 /// Makes `cubic`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("beta", config.beta, 0.1..=0.99)?;
     in_range("c", config.c, 0.001..=1000.0)?;
-    Ok(Box::new(Classic::new(setup, config.counting, config.hystart, Cubic::new(config))))
+    Ok(factory(move |setup| Classic::new(setup, config.counting, config.hystart, Cubic::new(config))))
 }
 
 impl Cubic {
@@ -227,7 +227,9 @@ impl WindowRule for Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::FlowController;
     use crate::flow::classic::testing::{avoiding, window};
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{Drive, PACKET, Path, acknowledge, drive, silence};
     use crate::rng::Rng;
     use crate::time::Duration;
@@ -247,7 +249,7 @@ mod tests {
 
     fn run(parameters: &str, path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
-        drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
+        drive(&mut *made(build, &setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
     }
 
     /// A controller whose window of 100 packets has just been reduced.
@@ -281,7 +283,7 @@ mod tests {
     #[test]
     fn where_round_trips_are_short_throughput_is_renos() {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut reno = super::super::reno::build(&setup, &toml::Table::new()).unwrap();
+        let mut reno = made(super::super::reno::build, &setup, &toml::Table::new()).unwrap();
         let reno = drive(&mut *reno, SHORT, 200.0, 1).throughput();
         let by_8312 = run("reno_friendly = \"rfc-8312\"", SHORT, 200.0).throughput();
         assert!((by_8312 / reno - 1.0).abs() < 0.05, "RFC 8312: {by_8312} against Reno's {reno}");

@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::{Bytes, Packets};
 
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 
 /// The window of the baseline that takes throughput at any price.
 const MAX_THROUGHPUT: Packets = Packets(40.0);
@@ -35,26 +35,26 @@ struct Fixed {
 }
 
 /// Makes `fixed`, with the window from its parameters.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     crate::registry::in_range("window", config.window.0, 1.0..=1e9)?;
-    Ok(of(setup, config.window))
+    Ok(of(config.window))
 }
 
 /// Makes `max-throughput`.
-pub fn max_throughput(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn max_throughput(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     crate::registry::no_parameters(parameters)?;
-    Ok(of(setup, MAX_THROUGHPUT))
+    Ok(of(MAX_THROUGHPUT))
 }
 
 /// Makes `min-delay`.
-pub fn min_delay(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn min_delay(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     crate::registry::no_parameters(parameters)?;
-    Ok(of(setup, Packets(1.0)))
+    Ok(of(Packets(1.0)))
 }
 
-fn of(setup: &Setup, window: Packets) -> Box<dyn FlowController> {
-    Box::new(Fixed { window: window.in_bytes(setup.packet.into()).whole() })
+fn of(window: Packets) -> Factory {
+    factory(move |setup| Fixed { window: window.in_bytes(setup.packet.into()).whole() })
 }
 
 impl FlowController for Fixed {
@@ -73,6 +73,7 @@ impl FlowController for Fixed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{PACKET, Path, drive};
     use crate::time::Duration;
     use crate::units::Rate;
@@ -93,11 +94,11 @@ mod tests {
         let setup = Setup::new(PACKET, Time::ZERO);
         let none = toml::Table::new();
         // A round trip is 100 ms and the 5 ms in which a packet is sent.
-        let (throughput, delay) = throughput_and_delay(min_delay(&setup, &none));
+        let (throughput, delay) = throughput_and_delay(made(min_delay, &setup, &none));
         assert!((throughput - 1.0 / 0.105).abs() < 0.1 && (delay - 105.0).abs() < 0.1, "{throughput} {delay}");
-        let (throughput, delay) = throughput_and_delay(build(&setup, &"window = 10".parse().unwrap()));
+        let (throughput, delay) = throughput_and_delay(made(build, &setup, &"window = 10".parse().unwrap()));
         assert!((throughput - 10.0 / 0.105).abs() < 0.5 && (delay - 105.0).abs() < 0.1, "{throughput} {delay}");
-        let (throughput, delay) = throughput_and_delay(max_throughput(&setup, &none));
+        let (throughput, delay) = throughput_and_delay(made(max_throughput, &setup, &none));
         assert!((throughput - 200.0).abs() < 1.0 && (delay - 200.0).abs() < 0.1, "{throughput} {delay}");
     }
 }

@@ -196,7 +196,7 @@ const READINGS: &[(&str, &str)] = &[
 /// The controller that `entry` makes of a table that it cannot do without, or of none.
 fn make(entry: &Entry, parameters: &str, packet: Bytes) -> Bounded {
     let parameters = if parameters.is_empty() { entry.example() } else { parameters.parse().expect("a table") };
-    Bounded::new((entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete"))
+    Bounded::new(entry.make(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete"))
 }
 
 /// What every driver relies on.

@@ -186,7 +186,7 @@ mod tests {
 
     fn first_seconds(name: &str, parameters: &str, buffer: usize) -> (Drive, f64) {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut controller = (find(name).unwrap().build)(&setup, &parameters.parse().unwrap()).unwrap();
+        let mut controller = find(name).unwrap().make(&setup, &parameters.parse().unwrap()).unwrap();
         let run = drive(&mut *controller, Path { buffer, ..PATH }, 6.0, 1);
         (run, traced(&*controller, "slow_start_threshold") / PACKET.get() as f64)
     }

@@ -25,7 +25,7 @@
 use serde::Deserialize;
 
 use super::round::Rounds;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Feedback, FlowController, Limits};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
@@ -127,8 +127,21 @@ struct LearningCc {
 }
 
 /// Makes `learningcc`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
-    Ok(Box::new(LearningCc::new(setup, parameters)?))
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
+    Ok(factory(of(parameters)?))
+}
+
+fn of(parameters: &toml::Table) -> Result<impl Fn(&Setup) -> LearningCc + Send + Sync + use<>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("epsilon", config.epsilon, 0.0..=1.0)?;
+    in_range("delta", config.delta, 0.0..=1.0)?;
+    in_range("theta", config.theta, 0.0..=1.0)?;
+    in_range("beta", config.beta, 0.1..=1.0)?;
+    in_range("the number of actions", config.actions.len() as f64, 1.0..=MOST_ACTIONS as f64)?;
+    for action in &config.actions {
+        in_range("actions", *action, 0.01..=1000.0)?;
+    }
+    Ok(move |setup: &Setup| LearningCc::new(setup, config.clone()))
 }
 
 /// The least window, where a full packet has `packet` bytes.
@@ -137,18 +150,9 @@ fn minimum(packet: Octets) -> Octets {
 }
 
 impl LearningCc {
-    fn new(setup: &Setup, parameters: &toml::Table) -> Result<LearningCc, ParameterError> {
-        let config: Config = crate::registry::parameters(parameters)?;
-        in_range("epsilon", config.epsilon, 0.0..=1.0)?;
-        in_range("delta", config.delta, 0.0..=1.0)?;
-        in_range("theta", config.theta, 0.0..=1.0)?;
-        in_range("beta", config.beta, 0.1..=1.0)?;
-        in_range("the number of actions", config.actions.len() as f64, 1.0..=MOST_ACTIONS as f64)?;
-        for action in &config.actions {
-            in_range("actions", *action, 0.01..=1000.0)?;
-        }
+    fn new(setup: &Setup, config: Config) -> LearningCc {
         let packet = Octets::from(setup.packet);
-        Ok(LearningCc {
+        LearningCc {
             config,
             packet,
             window: Octets::from(setup.initial_window).max(minimum(packet)),
@@ -171,7 +175,7 @@ impl LearningCc {
             counted_acks: 0,
             counted_alpha: 0.0,
             back_offs: 0,
-        })
+        }
     }
 
     fn bandwidth(&self) -> OctetRate {

@@ -21,7 +21,7 @@ proptest! {
         let rate = Rate::from_bytes_per_sec(packets_per_s * PACKET.get());
         let path = Path { rate, rtt: Duration::from_millis(rtt_ms), buffer, loss };
         for entry in CONTROLLERS.iter().filter(|entry| entry.needs().is_none()) {
-            let mut controller = (entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+            let mut controller = entry.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
             let run = drive(&mut *controller, path, 5.0, seed);
             prop_assert!(run.delivered > 0, "{} delivered nothing", entry.name);
             prop_assert!(run.window.iter().all(|window| *window > 0.0), "{}: no window", entry.name);

@@ -1,7 +1,8 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-pub use super::setup::Setup;
+use super::setup::made;
+pub use super::setup::{Builder, Factory, Setup};
 use super::{
     FlowController, allegro, bbr, bbr3, bic, block_window, c3_cubic, compound, copa, cubic, fixed, learningcc, ledbat,
     policy, remy, reno, vegas, vivace, westwood, xavier,
@@ -171,6 +172,15 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// One of it.
+    ///
+    /// # Errors
+    ///
+    /// What it says of its parameters.
+    pub fn make(&self, setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+        made(self.build, setup, parameters)
+    }
+
     /// Parameters with which it can be made, as tests need them: none where it needs none. They do something, and nothing
     /// sensible.
     #[doc(hidden)]
@@ -210,9 +220,6 @@ impl Entry {
     }
 }
 
-/// Makes a controller from a sender's setup and the parameters that were set.
-pub type Builder = fn(&Setup, &toml::Table) -> Result<Box<dyn FlowController>, ParameterError>;
-
 /// The controller of that name.
 ///
 /// # Errors
@@ -242,7 +249,7 @@ mod tests {
     #[test]
     fn every_controller_is_made_from_its_defaults_with_a_window_and_a_trace() {
         for entry in CONTROLLERS.iter().filter(|entry| entry.needs().is_none()) {
-            let controller = (entry.build)(&SETUP, &toml::Table::new()).unwrap();
+            let controller = entry.make(&SETUP, &toml::Table::new()).unwrap();
             assert!(controller.limits().window > Bytes::ZERO, "{} begins with no window", entry.name);
             let mut names = Vec::new();
             controller.trace(&mut |name, value| {
@@ -256,7 +263,7 @@ mod tests {
     #[test]
     fn a_controller_that_needs_a_parameter_says_so() {
         for (name, needs) in NEEDS {
-            let error = (find(name).unwrap().build)(&SETUP, &toml::Table::new()).unwrap_err();
+            let error = find(name).unwrap().make(&SETUP, &toml::Table::new()).unwrap_err();
             assert!(error.0.contains(needs), "{name}: {error}");
         }
     }
@@ -264,7 +271,7 @@ mod tests {
     #[test]
     fn every_controller_refuses_a_parameter_that_it_does_not_have() {
         for entry in CONTROLLERS {
-            let error = (entry.build)(&SETUP, &"windwo = 3".parse().unwrap()).unwrap_err();
+            let error = entry.make(&SETUP, &"windwo = 3".parse().unwrap()).unwrap_err();
             assert!(error.0.contains("windwo"), "{}: {error}", entry.name);
         }
     }

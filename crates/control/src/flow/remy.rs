@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
@@ -90,12 +90,12 @@ struct Remy {
 /// Makes `remy` from its one parameter `rules`: a list of tables with `from` and `to` (three
 /// or four signals, the fourth without bounds if it is left out), `multiple`, `increment`
 /// and `intersend_ms`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
-    Ok(Box::new(Remy::new(setup.packet, rules(parameters)?)))
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
+    let rules = rules(parameters)?;
+    Ok(factory(move |setup| Remy::new(setup.packet, Arc::clone(&rules))))
 }
 
-/// Reads the rules. By reference and by hand: a table has hundreds, and each connection of a
-/// run reads it.
+/// Reads the rules. By reference and by hand: a table has hundreds.
 fn rules(parameters: &toml::Table) -> Result<Arc<[Rule]>, ParameterError> {
     if let Some(key) = parameters.keys().find(|key| *key != "rules") {
         return Err(ParameterError(format!("unknown field `{key}`, expected `rules`")));

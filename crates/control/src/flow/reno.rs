@@ -18,8 +18,8 @@ use serde::Deserialize;
 
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
-use super::setup::Setup;
-use super::{Feedback, FlowController, TcpRecovery};
+use super::setup::{Factory, factory};
+use super::{Feedback, TcpRecovery};
 use crate::registry::ParameterError;
 use crate::units::{Octets, WindowUnit};
 
@@ -56,10 +56,10 @@ struct Reno {
 }
 
 /// Makes `reno`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     let Config { counting, halving, hystart } = config;
-    Ok(Box::new(Classic::new(setup, counting, hystart, Reno { halving })))
+    Ok(factory(move |setup| Classic::new(setup, counting, hystart, Reno { halving })))
 }
 
 /// W += packet counted / W (RFC 5681, eq. 3), which other rules build on.
@@ -93,6 +93,7 @@ impl WindowRule for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{Drive, PACKET, PATH, Path, drive};
     use crate::time::Time;
     use crate::units::Rate;
@@ -102,7 +103,7 @@ mod tests {
 
     fn reno(parameters: &str, path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
-        drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
+        drive(&mut *made(build, &setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What every flow controller is made from.
 
+use super::FlowController;
+use crate::registry::ParameterError;
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 
@@ -41,4 +43,28 @@ impl Setup {
     pub fn shared(self) -> Setup {
         Setup { shared: true, ..self }
     }
+}
+
+/// Makes controllers of parameters that were read, and found right, before.
+pub type Factory = Box<dyn Fn(&Setup) -> Box<dyn FlowController> + Send + Sync>;
+
+/// Reads the parameters that were set.
+pub type Builder = fn(&toml::Table) -> Result<Factory, ParameterError>;
+
+/// The factory of one kind of controller.
+pub fn factory<C: FlowController + 'static>(make: impl Fn(&Setup) -> C + Send + Sync + 'static) -> Factory {
+    Box::new(move |setup| Box::new(make(setup)))
+}
+
+/// One controller of the factory that `build` gives.
+///
+/// # Errors
+///
+/// What it says of the parameters.
+pub fn made(
+    build: Builder,
+    setup: &Setup,
+    parameters: &toml::Table,
+) -> Result<Box<dyn FlowController>, ParameterError> {
+    Ok(build(parameters)?(setup))
 }

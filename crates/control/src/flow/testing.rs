@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::registry::{Builder, Setup};
+use super::setup::made;
 use super::{Feedback, FlowController, Limits, LossCause, Lost, PeerId, RoundTrip, Sent};
 use crate::delivery_rate::DeliveryRate;
 use crate::pacer::Pacer;
@@ -110,7 +111,8 @@ pub fn drive(controller: &mut dyn FlowController, path: Path, seconds: f64, seed
 
 /// Drives what `build` makes without parameters as `drive` does.
 pub fn drive_new(build: Builder, path: Path, seconds: f64, seed: u64) -> Drive {
-    let mut controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).expect("no parameter is needed");
+    let mut controller =
+        made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).expect("no parameter is needed");
     drive(&mut *controller, path, seconds, seed)
 }
 

@@ -20,11 +20,11 @@
 
 use serde::Deserialize;
 
+use super::Feedback;
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::round::RoundMin;
-use super::setup::Setup;
-use super::{Feedback, FlowController};
+use super::setup::{Factory, factory};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Duration, Time};
 use crate::units::{Packets, WindowUnit};
@@ -61,14 +61,16 @@ struct Vegas {
 }
 
 /// Makes `vegas`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("alpha", config.alpha.0, 0.1..=10_000.0)?;
     in_range("beta", config.beta.0, config.alpha.0..=10_000.0)?;
     in_range("gamma", config.gamma.0, 0.1..=10_000.0)?;
-    let rounds = RoundMin::default();
-    let rule = Vegas { slow_start: true, doubles: true, rounds, round_min: None, queued: Packets::ZERO, config };
-    Ok(Box::new(Classic::new(setup, Counting::Bytes, false, rule)))
+    Ok(factory(move |setup| {
+        let rounds = RoundMin::default();
+        let rule = Vegas { slow_start: true, doubles: true, rounds, round_min: None, queued: Packets::ZERO, config };
+        Classic::new(setup, Counting::Bytes, false, rule)
+    }))
 }
 
 impl Vegas {
@@ -132,12 +134,13 @@ impl WindowRule for Vegas {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{Drive, PACKET, PATH, Path, drive};
     use crate::units::Rate;
 
     fn vegas(path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
-        drive(&mut *build(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
+        drive(&mut *made(build, &setup, &toml::Table::new()).unwrap(), path, seconds, 1)
     }
 
     #[test]

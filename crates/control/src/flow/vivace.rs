@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 use super::monitor::Report;
 use super::pcc::{Purpose, Trial};
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -167,32 +167,36 @@ fn utility(config: &Config, rate: MbitRate, gradient: f64, loss: f64) -> f64 {
 }
 
 /// Makes `vivace`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
-    Ok(Box::new(Vivace::new(setup, parameters)?))
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
+    Ok(factory(of(parameters)?))
+}
+
+fn of(parameters: &toml::Table) -> Result<impl Fn(&Setup) -> Vivace + Send + Sync + use<>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("exponent", config.exponent, 0.01..=1.0)?;
+    in_range("latency", config.latency, 0.0..=1e6)?;
+    in_range("loss", config.loss, 0.0..=1e6)?;
+    in_range("gradient_tolerance", config.gradient_tolerance, 0.0..=1.0)?;
+    in_range("epsilon", config.epsilon, 1e-4..=0.5)?;
+    in_range("step", config.step.0, 1e-6..=1e6)?;
+    in_range("boundary", config.boundary, 1e-4..=0.9)?;
+    in_range("boundary_step", config.boundary_step, 1e-4..=10.0)?;
+    in_range("interval_rtts", config.interval_rtts, 0.1..=100.0)?;
+    in_range("interval_packets", config.interval_packets.0, 2.0..=1e6)?;
+    Ok(move |setup: &Setup| Vivace::new(setup, config.clone()))
 }
 
 impl Vivace {
-    fn new(setup: &Setup, parameters: &toml::Table) -> Result<Vivace, ParameterError> {
-        let config: Config = crate::registry::parameters(parameters)?;
-        in_range("exponent", config.exponent, 0.01..=1.0)?;
-        in_range("latency", config.latency, 0.0..=1e6)?;
-        in_range("loss", config.loss, 0.0..=1e6)?;
-        in_range("gradient_tolerance", config.gradient_tolerance, 0.0..=1.0)?;
-        in_range("epsilon", config.epsilon, 1e-4..=0.5)?;
-        in_range("step", config.step.0, 1e-6..=1e6)?;
-        in_range("boundary", config.boundary, 1e-4..=0.9)?;
-        in_range("boundary_step", config.boundary_step, 1e-4..=10.0)?;
-        in_range("interval_rtts", config.interval_rtts, 0.1..=100.0)?;
-        in_range("interval_packets", config.interval_packets.0, 2.0..=1e6)?;
+    fn new(setup: &Setup, config: Config) -> Vivace {
         let trial = Trial::new(setup.packet, MINIMUM_PACKETS, MINIMUM_PACKETS);
-        Ok(Vivace {
+        Vivace {
             base: trial.rate,
             phase: Phase::Starting { best: None, begun: false },
             ascent: Ascent::default(),
             utility: 0.0,
             trial,
             config,
-        })
+        }
     }
 
     /// Begins the next interval with the packet that leaves now.
@@ -330,6 +334,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::flow::setup::made;
     use crate::flow::testing::{Drive, PACKET, Path, drive};
     use crate::units::Rate;
 
@@ -339,7 +344,7 @@ mod tests {
 
     fn vivace(path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
-        drive(&mut *build(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
+        drive(&mut *made(build, &setup, &toml::Table::new()).unwrap(), path, seconds, 1)
     }
 
     #[test]
@@ -390,7 +395,7 @@ mod tests {
     #[test]
     fn its_rate_stays_while_each_probe_is_answered_alike() {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut vivace = Vivace::new(&setup, &toml::Table::new()).unwrap();
+        let mut vivace = of(&toml::Table::new()).unwrap()(&setup);
         vivace.trial.srtt = Some(Duration::from_millis(100));
         vivace.probe(Time::ZERO, MbitRate(10.0));
         vivace.ascend(Time::ZERO, 3.0, 3.0);
@@ -407,7 +412,7 @@ mod tests {
             rate in 20_000u64..5_000_000, rtt_ms in 1u64..400, buffer in 1usize..300, loss in 0.0..0.4, seed in 0u64..1000,
         ) {
             let setup = Setup::new(PACKET, Time::ZERO);
-            let mut vivace = build(&setup, &toml::Table::new()).unwrap();
+            let mut vivace = made(build, &setup, &toml::Table::new()).unwrap();
             let path = Path { rate: Rate::from_bytes_per_sec(rate), rtt: Duration::from_millis(rtt_ms), buffer, loss };
             let run = drive(&mut *vivace, path, 5.0, seed);
             prop_assert!(run.rate.iter().all(|rate| *rate > 0.0));

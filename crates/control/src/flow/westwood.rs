@@ -19,8 +19,8 @@ use serde::Deserialize;
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::round::Rounds;
-use super::setup::Setup;
-use super::{Feedback, FlowController, reno};
+use super::setup::{Factory, factory};
+use super::{Feedback, reno};
 use crate::registry::{ParameterError, in_range};
 use crate::time::Time;
 use crate::units::{Bytes, OctetRate, Octets};
@@ -83,11 +83,13 @@ struct Westwood {
 }
 
 /// Makes `westwood`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("memory", config.memory, 0.0..=0.9999)?;
-    let rule = Westwood { bandwidth: Bandwidth::default(), memory: config.memory };
-    Ok(Box::new(Classic::new(setup, config.counting, false, rule)))
+    Ok(factory(move |setup| {
+        let rule = Westwood { bandwidth: Bandwidth::default(), memory: config.memory };
+        Classic::new(setup, config.counting, false, rule)
+    }))
 }
 
 impl WindowRule for Westwood {
@@ -124,6 +126,7 @@ impl WindowRule for Westwood {
 mod tests {
     use super::*;
     use crate::flow::Sent;
+    use crate::flow::setup::{Setup, made};
     use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, feedback, traced};
     use crate::time::Duration;
 
@@ -133,7 +136,7 @@ mod tests {
     fn run(name: &str, path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
         let entry = crate::flow::registry::find(name).unwrap();
-        drive(&mut *(entry.build)(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
+        drive(&mut *entry.make(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
     }
 
     #[test]
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn the_filter_finds_the_rate_of_the_bottleneck() {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut westwood = build(&setup, &toml::Table::new()).unwrap();
+        let mut westwood = made(build, &setup, &toml::Table::new()).unwrap();
         drive(&mut *westwood, Path { loss: 0.0, ..LOSSY }, 60.0, 1);
         let bandwidth = traced(&*westwood, "bandwidth");
         assert!((bandwidth / 8e6 - 1.0).abs() < 0.05, "{bandwidth} bits a second");

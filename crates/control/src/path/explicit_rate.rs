@@ -422,7 +422,7 @@ mod tests {
 
     impl Overlay {
         fn new(parameters: &str) -> Overlay {
-            let controller = build(&parameters.parse().unwrap()).unwrap()(&SETUP).unwrap();
+            let controller = build(&parameters.parse().unwrap()).unwrap()(&SETUP);
             let rtts = PairRtts::new(&RttConfig::default(), 6);
             Overlay { controller, rng: Rng::stream(1, "overlay"), rtts, now: Time::ZERO }
         }

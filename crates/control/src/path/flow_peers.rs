@@ -12,7 +12,7 @@ use core::fmt::Debug;
 use std::collections::BinaryHeap;
 
 use super::candidates::Candidates;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Hop, Outcome, PathController, Report, Slot, Ticket};
 use crate::delivery_rate::DeliveryRate;
 use crate::flow::registry as flow;
@@ -65,19 +65,20 @@ impl Peer {
     }
 }
 
-/// Makes one with `controller` for every peer. The parameters are read once, however many peers there
-/// are: each has a clone of the controller that was made of them.
+/// Makes those with `controller` for every peer. The parameters are read once, however many senders there are: each
+/// makes one controller of them, of which each of its peers has a clone.
 ///
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn build(
-    controller: &'static flow::Entry,
-    setup: &Setup,
-    parameters: &toml::Table,
-) -> Result<Box<dyn PathController>, ParameterError> {
+pub fn build(controller: &flow::Entry, parameters: &toml::Table) -> Result<Factory, ParameterError> {
+    let make = (controller.build)(parameters)?;
+    Ok(factory(move |setup| of(setup, &make)))
+}
+
+fn of(setup: &Setup, make: &flow::Factory) -> FlowPeers {
     let of_peer = flow::Setup { initial_window: setup.packet, ..flow::Setup::new(setup.packet, setup.start) };
-    let controller = (controller.build)(&of_peer, parameters)?;
+    let controller = make(&of_peer);
     let peer = Peer {
         limits: controller.limits(),
         controller,
@@ -87,7 +88,7 @@ pub fn build(
         rtt: RoundTripEstimator::default(),
         wake: Time::MAX,
     };
-    Ok(Box::new(FlowPeers {
+    FlowPeers {
         packet: setup.packet,
         peers: vec![peer; setup.peers].into(),
         candidates: Candidates::all(setup.peers),
@@ -95,7 +96,7 @@ pub fn build(
         free: Vec::new(),
         wakes: BinaryHeap::new(),
         reopened: false,
-    }))
+    }
 }
 
 impl FlowPeers {
@@ -256,6 +257,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::path::registry::Build;
     use crate::path::setup::Pacing;
     use crate::rtt::{PairRtts, RttConfig};
     use crate::time::Duration;
@@ -264,7 +266,7 @@ mod tests {
     const DESTINATION: Slot = Slot(5);
 
     fn peers(controller: &str, parameters: &str) -> Box<dyn PathController> {
-        build(flow::find(controller).unwrap(), &SETUP, &parameters.parse().unwrap()).unwrap()
+        build(flow::find(controller).unwrap(), &parameters.parse().unwrap()).unwrap()(&SETUP)
     }
 
     fn rng() -> Rng {
@@ -272,26 +274,30 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_read_once_for_all_peers() {
+    fn parameters_are_read_once_for_all_peers_of_all_senders_and_before_the_first() {
         static READ: AtomicUsize = AtomicUsize::new(0);
         static COUNTED: flow::Entry = flow::Entry {
             name: "counted",
             summary: "",
             source: "",
-            build: |setup, parameters| {
+            build: |parameters| {
                 READ.fetch_add(1, Ordering::Relaxed);
-                (flow::find("fixed").unwrap().build)(setup, parameters)
+                (flow::find("fixed").unwrap().build)(parameters)
             },
         };
-        let setup = Setup { peers: 1000, ..SETUP };
-        let mut peers = build(&COUNTED, &setup, &"window = 2.0".parse().unwrap()).unwrap();
-        assert_eq!(READ.load(Ordering::Relaxed), 1);
-        // Each of them has its own window of two packets, but the destination.
-        let (mut path, mut rng) = ([Hop::default(); 1], rng());
-        let sent = std::iter::from_fn(|| {
-            peers.select(Time::ZERO, DESTINATION, SETUP.packet, &mut path, &mut rng).then_some(())
-        });
-        assert_eq!(sent.count(), 2 * 999);
+        let wrong = Build::Flow(&COUNTED).factory(&"window = 0.5".parse().unwrap()).unwrap();
+        assert!(wrong.is_err_and(|error| error.0.contains("window = 0.5")), "and there was no sender");
+        let make = Build::Flow(&COUNTED).factory(&"window = 2.0".parse().unwrap()).unwrap().unwrap();
+        for (count, packet) in [(1000, 1500), (10, 500)] {
+            let packet = Bytes::new(packet);
+            let mut peers = make(&Setup { peers: count, packet, ..SETUP });
+            // Each of them has its own window of two packets, but the destination.
+            let (mut path, mut rng) = ([Hop::default(); 1], rng());
+            let sent =
+                std::iter::from_fn(|| peers.select(Time::ZERO, DESTINATION, packet, &mut path, &mut rng).then_some(()));
+            assert_eq!(sent.count(), 2 * (count - 1));
+        }
+        assert_eq!(READ.load(Ordering::Relaxed), 2, "once each");
     }
 
     #[test]

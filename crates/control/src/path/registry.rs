@@ -115,10 +115,7 @@ impl Build {
     pub fn factory(&self, parameters: &toml::Table) -> Option<Result<Factory, ParameterError>> {
         match *self {
             Build::Anywhere(build) => Some(build(parameters)),
-            Build::Flow(controller) => {
-                let parameters = parameters.clone();
-                Some(Ok(Box::new(move |setup| flow_peers::build(controller, setup, &parameters))))
-            }
+            Build::Flow(controller) => Some(flow_peers::build(controller, parameters)),
             Build::Omniscient => None,
         }
     }
@@ -129,7 +126,7 @@ impl Build {
         setup: &Setup,
         parameters: &toml::Table,
     ) -> Option<Result<Box<dyn PathController>, ParameterError>> {
-        Some(self.factory(parameters)?.and_then(|make| make(setup)))
+        Some(self.factory(parameters)?.map(|make| make(setup)))
     }
 }
 
@@ -175,10 +172,10 @@ fn per_peer<L: RateLearner>(parameters: &toml::Table) -> Result<Factory, Paramet
     L::check(&config)?;
     Ok(Box::new(move |setup| {
         let (config, Setup { peers, packet, start, pacing }) = (config.clone(), *setup);
-        Ok(match pacing {
+        match pacing {
             Pacing::Burst => Box::new(PerPeer::<L, BurstCredit>::new(config, peers, packet, start)),
             Pacing::Paced => Box::new(PerPeer::<L, PacedCredit>::new(config, peers, packet, start)),
-        })
+        }
     }))
 }
 
@@ -234,7 +231,7 @@ mod tests {
         assert!(read("decrease = 1.4").is_err());
         let make = read("decrease = 0.25").unwrap();
         for _ in 0..2 {
-            let mut made = make(&Setup { peers: 2, ..SETUP }).unwrap();
+            let mut made = make(&Setup { peers: 2, ..SETUP });
             let (mut rtts, mut rng) = (PairRtts::new(&RttConfig::default(), 2), Rng::stream(1, "aimd"));
             rtts.sample(&[Slot(0)], Duration::from_millis(100));
             let mut rate_after = |second: u64, outcome: Outcome| {

@@ -3,7 +3,6 @@
 use serde::Deserialize;
 
 use super::PathController;
-use crate::registry::ParameterError;
 use crate::time::Time;
 use crate::units::Bytes;
 
@@ -20,13 +19,12 @@ pub struct Setup {
     pub pacing: Pacing,
 }
 
-/// Makes controllers of parameters that were read before. Where those were right it fails for no setup; `flow:*` alone
-/// reads them for each sender.
-pub type Factory = Box<dyn Fn(&Setup) -> Result<Box<dyn PathController>, ParameterError> + Send + Sync>;
+/// Makes controllers of parameters that were read, and found right, before.
+pub type Factory = Box<dyn Fn(&Setup) -> Box<dyn PathController> + Send + Sync>;
 
-/// A factory that cannot fail.
+/// The factory of one kind of controller.
 pub fn factory<C: PathController + 'static>(make: impl Fn(&Setup) -> C + Send + Sync + 'static) -> Factory {
-    Box::new(move |setup| Ok(Box::new(make(setup))))
+    Box::new(move |setup| Box::new(make(setup)))
 }
 
 /// How rates become sending times.

@@ -126,7 +126,7 @@ pub fn new_sender(
     let PacketSpec { data, ack_policy, paced, ecn, recovery, tcp, push, .. } = *packets;
     let mut setup = Setup::new(data, now);
     setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
-    let controller = (spec.controller.build)(&setup, &spec.parameters_under(recovery))?;
+    let controller = spec.controller.make(&setup, &spec.parameters_under(recovery))?;
     let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced, ecn, recovery, tcp };
     let rng = Rng::indexed(seed, &format!("controller/{}", spec.name), u64::from(connection));
     let mut sender = FlowSender::new(config, controller, spec.receivers.len(), rng);

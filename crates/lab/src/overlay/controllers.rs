@@ -54,19 +54,9 @@ impl Controllers {
     }
 
     /// That of `node`, which knows `known` and starts at `starts`.
-    ///
-    /// # Errors
-    ///
-    /// What a controller that reads its parameters for each sender says of them.
-    pub fn make(
-        &self,
-        overlay: &Overlay,
-        node: u32,
-        known: &[u32],
-        starts: Time,
-    ) -> Result<Box<dyn PathController>, ParameterError> {
+    pub fn make(&self, overlay: &Overlay, node: u32, known: &[u32], starts: Time) -> Box<dyn PathController> {
         if let Some(manager) = &self.manager {
-            return Ok(Box::new(Perfect::new(manager.clone(), node, known.into(), overlay.relays)));
+            return Box::new(Perfect::new(manager.clone(), node, known.into(), overlay.relays));
         }
         let setup = Setup { peers: known.len(), packet: overlay.packet, start: starts, pacing: overlay.pacing };
         let factory = match overlay.sender(node) {

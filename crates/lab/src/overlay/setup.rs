@@ -186,7 +186,7 @@ fn peer<T: TelemetryField>(
 ) -> Result<OverlayPeer<u32, T>, ParameterError> {
     let known = view(overlay, seed, node);
     let starts = Time::ZERO + overlay.join_every * u64::from(node) + phase;
-    let controller = controllers.make(overlay, node, &known, starts)?;
+    let controller = controllers.make(overlay, node, &known, starts);
     let config = SenderConfig { peers: known.len(), relays: overlay.relays, packet: overlay.packet, rtt: overlay.rtt };
     let sender = PathSender::new(&config, controller, Rng::indexed(seed, "sender", u64::from(node)));
     let rng = Rng::indexed(seed, "destinations", u64::from(node));

@@ -234,7 +234,7 @@ impl Stage<'_> {
         let rng = Rng::indexed(self.scenario.seed, "peer", u64::from(number));
         let stream = &self.scenario.stream;
         let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now()).on_line_of(upload).shared();
-        let controller = (stream.controller.build)(&setup, &stream.parameters).expect("its parameters were checked");
+        let controller = stream.controller.make(&setup, &stream.parameters).expect("its parameters were checked");
         let viewer = Viewer::new(peer, lie, Rng::indexed(self.scenario.seed, "lie", u64::from(number)));
         let config = SessionConfig::default();
         // A server has room for all who come, and for others in the place of those who have gone without a word.

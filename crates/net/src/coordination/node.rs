@@ -132,7 +132,7 @@ impl CoordinationNode {
     ) -> Result<CoordinationNode, CoordinationError> {
         let local = socket.local_addr()?;
         let setup = Setup::new(SessionConfig::PACKET, Time::ZERO).shared();
-        let controller = (registry::find(CONTROLLER)?.build)(&setup, &toml::Table::new());
+        let controller = registry::find(CONTROLLER)?.make(&setup, &toml::Table::new());
         let controller = controller.map_err(|why| io::Error::other(format!("{CONTROLLER}: {why}")))?;
         let rng = Rng::stream(random_seed(), "coordination");
         let sessions = QuicSessions::new(peer, sessions, identity, controller, &rng)?;

@@ -157,7 +157,7 @@ impl Factory {
     }
 
     fn make(&self, packet: Bytes) -> Result<Box<dyn FlowController>, ParameterError> {
-        (self.entry.build)(&self.setup(packet), &self.parameters)
+        self.entry.make(&self.setup(packet), &self.parameters)
     }
 
     fn flow(self: Arc<Self>, now: Instant, mtu: u16) -> Flow {

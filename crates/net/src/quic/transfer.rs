@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! to the receiver:  length 2, offer (proto::message)
+//! to the sender:    length 2, report: waiting, and its place in the queue, as often as need be
 //! to the sender:    length 2, report: accepted, and what is there from before
 //! to the receiver:  what of the file is not there, in its order
 //! to the sender:    length 2, report: complete; or accepted, and all of it comes again, once
@@ -17,11 +18,12 @@
 //! to be kept.
 //!
 //! Who has not shown that it hears what is sent to its address is told to come again (a Retry packet;
-//! RFC 9000, 8.1.2): until then nothing is computed and no place is taken. No address gets more than its
-//! share of the places.
+//! RFC 9000, 8.1.2): until then nothing is computed and nothing is counted. A file takes its place, or waits for
+//! one, once it is offered. No address gets more than its share of either.
 
 mod arriving;
 mod claim;
+mod places;
 mod receiving;
 mod sending;
 mod shared;
@@ -84,6 +86,8 @@ pub struct Progress {
     pub done: AtomicU64,
     /// Bytes of the files.
     pub total: AtomicU64,
+    /// Of a file that is to be sent, its place among those that wait for the receiver, from 1 on; 0 while it does not.
+    pub place: AtomicU64,
 }
 
 async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), TransferError> {

@@ -159,7 +159,7 @@ impl World {
     fn add(&mut self, config: SessionConfig) -> usize {
         let identity = PeerIdentity::generate();
         let cubic = registry::find("cubic").unwrap();
-        let controller = (cubic.build)(&Setup::new(config.packet, Time::ZERO), &toml::Table::new()).unwrap();
+        let controller = cubic.make(&Setup::new(config.packet, Time::ZERO), &toml::Table::new()).unwrap();
         let app = Notes { length: 1200, ..Notes::default() };
         let peer = QuicSessions::new(app, config, &identity, controller, &Rng::stream(1, "test")).unwrap();
         self.identities.push(identity);

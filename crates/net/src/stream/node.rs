@@ -442,7 +442,7 @@ fn buffer(buffer: Duration) -> Result<BufferConfig, StreamError> {
 fn controller(name: &str, upload: Rate) -> Result<Box<dyn FlowController>, StreamError> {
     let entry = registry::find(name)?;
     let setup = Setup::new(SessionConfig::PACKET, Time::ZERO).on_line_of(upload).shared();
-    (entry.build)(&setup, &toml::Table::new()).map_err(|_| StreamError::Parameters(name.to_owned()))
+    entry.make(&setup, &toml::Table::new()).map_err(|_| StreamError::Parameters(name.to_owned()))
 }
 
 fn listen(address: SocketAddr) -> Result<Socket, StreamError> {

@@ -41,7 +41,7 @@ fn sender_of(controller: Box<dyn FlowController>) -> FlowSender {
 }
 
 fn build(controller: &str) -> Box<dyn FlowController> {
-    (find(controller).unwrap().build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap()
+    find(controller).unwrap().make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap()
 }
 
 fn sender(controller: &str) -> FlowSender {
@@ -379,8 +379,7 @@ fn one_flow_serves_several_receivers() {
         recovery: LossRecovery::Rack,
         tcp: TcpOptions::default(),
     };
-    let controller =
-        (find("block-window").unwrap().build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let controller = find("block-window").unwrap().make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let machine = FlowSender::new(config, controller, 2, Rng::stream(1, "controller"));
     let mut senders = senders(clock);
     let spec = FlowSpec::new(3, stations[0].address, machine);

@@ -310,7 +310,7 @@ impl Doomed {
         let server = link.look_up().unwrap()[0];
         let config = ClientConfig { server, source: link.key, upload: upload(), buffer };
         let cubic = registry::find("cubic").unwrap();
-        let controller = (cubic.build)(&Setup::new(SessionConfig::PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let controller = cubic.make(&Setup::new(SessionConfig::PACKET, Time::ZERO), &toml::Table::new()).unwrap();
         let (identity, rng) = (PeerIdentity::generate(), Rng::stream(1, "doomed"));
         let is_killed = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_killed);

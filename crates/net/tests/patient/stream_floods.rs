@@ -141,7 +141,7 @@ fn any(kinds: &[Vec<u8>], rng: &mut Rng) -> Blob {
 fn flood(to: SocketAddr, key: Option<PeerKey>, is_over: &AtomicBool, sent: &AtomicU64) -> u64 {
     let (identity, mut rng) = (PeerIdentity::generate(), Rng::stream(1, "flood"));
     let cubic = registry::find("cubic").unwrap();
-    let controller = (cubic.build)(&Setup::new(SessionConfig::PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let controller = cubic.make(&Setup::new(SessionConfig::PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let config = SessionConfig::default();
     let peer = QuicSessions::new(Flooder::default(), config, &identity, controller, &rng).unwrap();
     let mut runtime = Runtime::new(NoWork).unwrap();

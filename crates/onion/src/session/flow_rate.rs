@@ -53,7 +53,7 @@ impl FlowRate {
         cells_per_s: u32,
         seed: u64,
     ) -> Result<FlowRate, ParameterError> {
-        let controller = (entry.build)(&Setup::new(CELL, Time::ZERO), parameters)?;
+        let controller = entry.make(&Setup::new(CELL, Time::ZERO), parameters)?;
         Ok(FlowRate {
             controller,
             first: cells_per_s,

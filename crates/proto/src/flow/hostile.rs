@@ -70,7 +70,7 @@ enum Clock {
 
 fn sender(entry: &Entry, (paced, recovery): (bool, LossRecovery), seed: u64) -> FlowSender {
     let packet = Bytes::new(PACKET);
-    let controller = (entry.build)(&Setup::new(packet, Time::ZERO), &entry.example()).expect("its table is complete");
+    let controller = entry.make(&Setup::new(packet, Time::ZERO), &entry.example()).expect("its table is complete");
     let tcp = TcpOptions { least_timeout: Duration::from_millis(200), restart_after_idle: seed.is_multiple_of(2) };
     let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true, recovery, tcp };
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))

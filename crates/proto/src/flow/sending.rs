@@ -353,7 +353,7 @@ mod tests {
 
     fn sender() -> FlowSender {
         let packet = Bytes::new(1000);
-        let controller = (find("reno").unwrap().build)(&Setup::new(packet, Time::ZERO), &toml::Table::new()).unwrap();
+        let controller = find("reno").unwrap().make(&Setup::new(packet, Time::ZERO), &toml::Table::new()).unwrap();
         let (max_ack_delay, recovery) = (Duration::ZERO, LossRecovery::Rack);
         let config =
             SenderConfig { packet, max_ack_delay, paced: false, ecn: false, recovery, tcp: TcpOptions::default() };

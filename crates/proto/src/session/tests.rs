@@ -91,7 +91,7 @@ fn key(node: u32) -> PeerKey {
 
 fn peer(node: u32, config: SessionConfig) -> Peer {
     let setup = Setup::new(SessionConfig::PACKET, Time::ZERO);
-    let controller = (find("cubic").unwrap().build)(&setup, &toml::Table::new()).unwrap();
+    let controller = find("cubic").unwrap().make(&setup, &toml::Table::new()).unwrap();
     FlowSessions::new(Log::default(), config, key(node), controller, &Rng::indexed(1, "peer", u64::from(node)))
 }
 

@@ -223,7 +223,7 @@ impl Section<StreamKeys> {
         }
         let controller = self.controller.or_standard(standard.controller);
         let setup = Setup::new(Bytes::new(MAX_PACKET as u64), Time::ZERO);
-        let check = |table: &toml::Table| (controller.build)(&setup, table).map(drop);
+        let check = |table: &toml::Table| controller.make(&setup, table).map(drop);
         let parameters = match (&self.parameters, &self.controller) {
             (Some(parameters), _) => parameters.checked(check)?,
             (None, said) => {

@@ -138,7 +138,7 @@ mod tests {
         saved().save(&directory.path().join("p.safetensors")).unwrap();
         let parameters = resolved(directory.path(), "p.safetensors").unwrap();
         let setup = Setup::new(Bytes::new(1000), Time::ZERO);
-        assert!((find("policy").unwrap().build)(&setup, &parameters).is_ok());
+        assert!(find("policy").unwrap().make(&setup, &parameters).is_ok());
         let network = parameters["network"].as_table().unwrap();
         // A written scenario is read again as it was.
         let again: Table = toml::to_string(&parameters).unwrap().parse().unwrap();

@@ -52,7 +52,7 @@ fn a_tree_becomes_a_list_of_rules() {
 fn the_controller_takes_the_rules() {
     let parameters = Table::from_iter([("rules".to_owned(), decode(&cut(2.0, 2.0).encode_to_vec()).unwrap().into())]);
     let setup = Setup::new(Bytes::new(1000), Time::ZERO);
-    (find("remy").unwrap().build)(&setup, &parameters).unwrap();
+    find("remy").unwrap().make(&setup, &parameters).unwrap();
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn trained_tables_are_cuts_without_gaps() {
             Err(why) => println!("skipped {name}: {why}"),
             Ok(parameters) => {
                 let setup = Setup::new(Bytes::new(1000), Time::ZERO);
-                (find("remy").unwrap().build)(&setup, &parameters).unwrap();
+                find("remy").unwrap().make(&setup, &parameters).unwrap();
                 println!("{name}: {} rules", parameters["rules"].as_array().unwrap().len());
             }
         }
@@ -151,7 +151,7 @@ proptest! {
             let parameters = Table::from_iter([("rules".to_owned(), Value::Array(rules))]);
             let setup = Setup::new(Bytes::new(1000), Time::ZERO);
             // A table that begins above 0 is a table, but not one that a flow can begin with.
-            if let Err(error) = (find("remy").unwrap().build)(&setup, &parameters) {
+            if let Err(error) = find("remy").unwrap().make(&setup, &parameters) {
                 prop_assert!(error.0.contains("the beginning"), "{error}");
             }
         }

@@ -49,7 +49,8 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
     if controller == "fixed" {
         parameters.insert("window".into(), WINDOW.into());
     }
-    let controller = (find(controller)?.build)(&Setup::new(packet, Time::ZERO), &parameters)
+    let controller = find(controller)?
+        .make(&Setup::new(packet, Time::ZERO), &parameters)
         .map_err(|error| Failure::new(error.to_string()))?;
     let sender = SenderConfig {
         packet,

@@ -1,20 +1,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, Path, drive, silence};
+use crate::flow::setup::made;
+use crate::flow::testing::{Drive, PACKET, Path, drive, drive_new, silence};
 use crate::rng::Rng;
 use crate::units::Rate;
 
 /// 30 packets a round trip of 30 ms fill it; the buffer holds twice that.
 const PATH: Path =
     Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(30), buffer: 60, loss: 0.0 };
-
-fn allegro(make: fn(&Setup, &toml::Table) -> Built, path: Path, seconds: f64) -> Drive {
-    let setup = Setup::new(PACKET, Time::ZERO);
-    drive(&mut *make(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
-}
-
-type Built = Result<Box<dyn FlowController>, ParameterError>;
 
 #[test]
 fn the_utility_is_the_papers() {
@@ -38,7 +32,7 @@ fn the_utility_of_allegro_quic_halves_without_and_falls_with_a_growing_round_tri
 
 #[test]
 fn alone_it_converges_to_the_bottleneck_s_rate() {
-    let run = allegro(build, PATH, 60.0);
+    let run = drive_new(build, PATH, 60.0, 1);
     let late = &run.rate[run.rate.len() / 2..];
     let mean = late.iter().sum::<f64>() / late.len() as f64;
     assert!((900.0..1100.0).contains(&mean), "{mean} packets/s of 1000");
@@ -47,13 +41,13 @@ fn alone_it_converges_to_the_bottleneck_s_rate() {
 
 #[test]
 fn random_loss_below_the_tolerance_costs_no_more_than_itself() {
-    let run = allegro(build, Path { loss: 0.02, ..PATH }, 60.0);
+    let run = drive_new(build, Path { loss: 0.02, ..PATH }, 60.0, 1);
     assert!(run.throughput() > 800.0, "{} packets/s of 980", run.throughput());
 }
 
 #[test]
 fn loss_beyond_the_tolerance_makes_it_give_way() {
-    let run = allegro(build, Path { loss: 0.12, ..PATH }, 60.0);
+    let run = drive_new(build, Path { loss: 0.12, ..PATH }, 60.0, 1);
     assert!(run.throughput() < 300.0, "{} packets/s", run.throughput());
 }
 
@@ -63,14 +57,14 @@ fn allegro_quic_keeps_the_queue_shorter_than_allegro_does() {
         let known: Vec<f64> = run.rtt_ms.iter().copied().filter(|ms| ms.is_finite()).collect();
         known.iter().sum::<f64>() / known.len() as f64
     };
-    let (paper, quic) = (allegro(build, PATH, 60.0), allegro(build_quic, PATH, 60.0));
+    let (paper, quic) = (drive_new(build, PATH, 60.0, 1), drive_new(build_quic, PATH, 60.0, 1));
     assert!(mean_rtt(&quic) + 5.0 < mean_rtt(&paper), "{} and {} ms", mean_rtt(&quic), mean_rtt(&paper));
 }
 
 /// A setup that decides around 1 Mbit/s.
 fn deciding() -> Allegro {
     let setup = Setup::new(PACKET, Time::ZERO);
-    let mut allegro = Allegro::new(&setup, &toml::Table::new()).unwrap();
+    let mut allegro = of(&toml::Table::new()).unwrap()(&setup);
     allegro.trial.srtt = Some(Duration::from_millis(100));
     allegro.decide(Time::ZERO, MbitRate(1.0));
     allegro
@@ -130,7 +124,7 @@ proptest! {
         let setup = Setup::new(PACKET, Time::ZERO);
         let path = Path { rate: Rate::from_bytes_per_sec(rate), rtt: Duration::from_millis(rtt_ms), buffer, loss };
         for make in [build, build_quic] {
-            let mut allegro = make(&setup, &toml::Table::new()).unwrap();
+            let mut allegro = made(make, &setup, &toml::Table::new()).unwrap();
             let run = drive(&mut *allegro, path, 5.0, seed);
             prop_assert!(run.rate.iter().all(|rate| *rate > 0.0));
             prop_assert!(run.window.iter().all(|window| *window >= 10.0));
@@ -141,7 +135,7 @@ proptest! {
 
 #[test]
 fn persistent_congestion_begins_anew_at_the_lowest_rate() {
-    let mut allegro = Allegro::new(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let mut allegro = of(&toml::Table::new()).unwrap()(&Setup::new(PACKET, Time::ZERO));
     let run = drive(&mut allegro, PATH, 20.0, 1);
     assert!(run.rate.last().unwrap() > &100.0, "the path was in use");
     allegro.epsilon = allegro.config.epsilon_max;

@@ -31,7 +31,7 @@ use serde::Deserialize;
 
 use self::model::{FullPipe, LossRecovery, Lull, MIN_PIPE, MinRtt, PROBE_RTT_DURATION, Step};
 use super::round::Rounds;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
@@ -123,12 +123,12 @@ struct Bbr {
 }
 
 /// Makes `bbr`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("cwnd_gain", config.cwnd_gain, 1.0..=100.0)?;
     in_range("bandwidth_rounds", config.bandwidth_rounds as f64, 1.0..=16.0)?;
     in_range("min_rtt_s", config.min_rtt_s.0, 0.1..=3600.0)?;
-    Ok(Box::new(new(setup, config)))
+    Ok(factory(move |setup| new(setup, config)))
 }
 
 fn new(setup: &Setup, config: Config) -> Bbr {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::delivery_rate::RateSample;
+use crate::flow::setup::made;
 use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind, drive_new, feedback, median, silence};
 use crate::rng::Rng;
 
@@ -67,7 +68,7 @@ fn the_phase_in_which_probing_begins_is_drawn_and_never_the_one_that_drains() {
 fn the_round_trip_is_probed_with_four_packets_each_ten_seconds_while_it_is_not_seen() {
     // Others queue 20 ms from 3 s on: the least round trip is not seen again.
     let others = |now: Time| Duration::from_millis(if now.as_secs_f64() > 3.0 { 20 } else { 0 });
-    let mut controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let mut controller = made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let run = drive_behind(&mut *controller, PATH, others, 60.0, 1);
     let mut began = Vec::new();
     for (i, pair) in run.window.windows(2).enumerate() {

@@ -36,7 +36,7 @@ use self::bounds::Bounds;
 use self::probe_bw::Cycle;
 use super::bbr::model::{FullPipe, LossRecovery, Lull, MIN_PIPE, MinRtt, Step};
 use super::round::Rounds;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
@@ -189,12 +189,12 @@ struct Aggregation {
 }
 
 /// Makes `bbr3`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("loss_threshold", config.loss_threshold, 0.0..=0.5)?;
     in_range("beta", config.beta, 0.1..=1.0)?;
     in_range("headroom", config.headroom, 0.0..=0.9)?;
-    Ok(Box::new(new(setup, config)))
+    Ok(factory(move |setup| new(setup, config)))
 }
 
 fn new(setup: &Setup, config: Config) -> Bbr3 {

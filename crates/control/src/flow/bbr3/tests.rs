@@ -3,6 +3,7 @@
 use super::*;
 use crate::flow::bbr;
 use crate::flow::bbr::tests::PATH;
+use crate::flow::setup::made;
 use crate::flow::testing::{Drive, PACKET, Path, drive_behind, drive_new, median};
 use crate::rng::Rng;
 
@@ -28,7 +29,7 @@ fn probes_come_two_to_three_seconds_or_as_many_round_trips_as_reno_needs_after_t
         let path = Path { rate: Rate::from_bytes_per_sec_f64(packets_per_s * 1e3), ..PATH };
         // A round trip that falls by 0.2 ms a second is always fresh: no ProbeRTT.
         let falls = |now: Time| Duration::from_nanos(20_000_000 - now.as_nanos().min(60_000_000_000) / 5_000);
-        let mut controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let mut controller = made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
         let run = drive_behind(&mut *controller, path, falls, 60.0, 1);
         let mut began = Vec::new();
         for (i, pair) in run.rate.windows(2).enumerate() {
@@ -44,7 +45,7 @@ fn probes_come_two_to_three_seconds_or_as_many_round_trips_as_reno_needs_after_t
 #[test]
 fn the_round_trip_is_probed_each_five_seconds_with_half_of_the_product_while_it_is_not_seen() {
     let others = |now: Time| Duration::from_millis(if now.as_secs_f64() > 3.0 { 20 } else { 0 });
-    let mut controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let mut controller = made(build, &Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let run = drive_behind(&mut *controller, PATH, others, 14.0, 1);
     let half = run.at.iter().zip(&run.window).filter(|(at, _)| at.as_secs_f64() > 3.0);
     let half: Vec<f64> = half.filter(|(_, window)| **window < 60.0).map(|(at, _)| at.as_secs_f64()).collect();

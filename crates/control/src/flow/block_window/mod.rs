@@ -29,7 +29,7 @@ use serde::Deserialize;
 use self::receivers::Receivers;
 use self::upload::Upload;
 use super::recovery::Recovery;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -166,7 +166,7 @@ struct BlockWindow {
 }
 
 /// Makes `block-window`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("period_ms", config.period_ms.0, 0.1..=1000.0)?;
     in_range("gamma", config.gamma, 0.01..=1.0)?;
@@ -174,10 +174,14 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("queue_share", config.queue_share, 0.01..=0.99)?;
     in_range("rate_span_ms", config.rate_span_ms.0, config.period_ms.0..=60_000.0)?;
     in_range("initial_queue_ms", config.initial_queue_ms.0, 1.0..=10_000.0)?;
+    Ok(factory(move |setup| new(setup, config)))
+}
+
+fn new(setup: &Setup, config: Config) -> BlockWindow {
     let window = Octets::from(setup.initial_window.max(setup.packet));
     let (period, rate_span) = (Duration::from(config.period_ms), Duration::from(config.rate_span_ms));
     let slow_starts = config.slow_start.unwrap_or(setup.shared);
-    Ok(Box::new(BlockWindow {
+    BlockWindow {
         config,
         packet: setup.packet.into(),
         initial_window: window,
@@ -200,7 +204,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         app_limited: false,
         active_at: setup.start,
         period_ends: None,
-    }))
+    }
 }
 
 /// What may leave in a period: `u(kT) = gamma (w - (sent - acknowledged))`, eq. 1, and

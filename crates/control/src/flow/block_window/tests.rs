@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::flow::setup::made;
 use crate::flow::testing::{Drive, PACKET, Path, drive};
 use crate::flow::{LossCause, Lost, RoundTrip};
 use crate::rng::Rng;
@@ -11,7 +12,7 @@ const PATH: Path =
     Path { rate: Rate::from_bytes_per_sec(500_000), rtt: Duration::from_millis(60), buffer: 100, loss: 0.0 };
 
 fn build_with(parameters: &str) -> Box<dyn FlowController> {
-    build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+    made(build, &Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
 }
 
 fn run(parameters: &str, path: Path, seconds: f64) -> (Drive, Vec<(&'static str, f64)>) {
@@ -275,7 +276,7 @@ fn a_sender_without_data_keeps_its_rate_and_begins_anew_after_a_rest() {
 fn a_window_that_a_peers_receivers_share_begins_as_tcps_does() {
     for is_shared in [true, false] {
         let setup = Setup { shared: is_shared, ..Setup::new(PACKET, Time::ZERO) };
-        let mut hand = Hand { controller: build(&setup, &toml::Table::new()).unwrap(), ..Hand::new("") };
+        let mut hand = Hand { controller: made(build, &setup, &toml::Table::new()).unwrap(), ..Hand::new("") };
         let window = |hand: &Hand| value(&traced(&*hand.controller), "window") / PACKET.get() as f64;
         steady(&mut hand, 0, 2000, 1, true);
         // Then it has more to send than the window takes.
@@ -303,7 +304,7 @@ fn a_window_that_a_peers_receivers_share_begins_as_tcps_does() {
 #[test]
 fn parameters_outside_their_ranges_are_refused() {
     for wrong in ["gamma = 0.0", "gamma = 1.5", "queue_share = 1.0", "period_ms = 0.0", "rate_span_ms = 1.0"] {
-        assert!(build(&Setup::new(PACKET, Time::ZERO), &wrong.parse().unwrap()).is_err(), "{wrong}");
+        assert!(made(build, &Setup::new(PACKET, Time::ZERO), &wrong.parse().unwrap()).is_err(), "{wrong}");
     }
 }
 

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::delivery_rate::RateSample;
+use crate::flow::setup::made;
 use crate::flow::testing::{PACKET, Path, drive};
 use crate::flow::{LossCause, Lost, PeerId, RoundTrip, Sent};
 use crate::rng::Rng;
@@ -16,7 +17,7 @@ const PATH: Path =
 /// One that has learned 1 MB/s and 100 ms, and stands at `packets`.
 fn learned(parameters: &str, packets: f64) -> LearningCc {
     let setup = Setup::new(PACKET, Time::ZERO);
-    let mut cc = LearningCc::new(&setup, &parameters.parse().unwrap()).unwrap();
+    let mut cc = of(&parameters.parse().unwrap()).unwrap()(&setup);
     cc.phase = Phase::Learning;
     cc.bandwidth.update(0, 8_000_000);
     (cc.rtt_min, cc.srtt) = (Seconds(0.1), Seconds(0.1));
@@ -62,7 +63,7 @@ fn feed(cc: &mut LearningCc, now: Time, left: Option<Time>, lost: &[Time], rate:
 #[test]
 fn alone_it_fills_the_link_and_keeps_the_queue_short_of_the_buffer() {
     let setup = Setup::new(PACKET, Time::ZERO);
-    let mut cc = build(&setup, &toml::Table::new()).unwrap();
+    let mut cc = made(build, &setup, &toml::Table::new()).unwrap();
     let run = drive(&mut *cc, PATH, 60.0, 1);
     assert!(run.throughput() > 900.0, "{} packets/s of 1000", run.throughput());
     let late = &run.rtt_ms[run.rtt_ms.len() / 2..];
@@ -90,7 +91,7 @@ fn with_a_lone_random_loss_rate_throughput_follows_equation_11() {
 #[test]
 fn start_up_doubles_until_the_path_is_full_and_then_drains_its_queue() {
     let setup = Setup::new(PACKET, Time::ZERO);
-    let mut cc = LearningCc::new(&setup, &toml::Table::new()).unwrap();
+    let mut cc = of(&toml::Table::new()).unwrap()(&setup);
     let run = drive(&mut cc, Path { buffer: 1000, ..PATH }, 3.0, 1);
     assert_eq!(cc.phase, Phase::Learning);
     let highest = run.window.iter().copied().fold(0.0, f64::max);
@@ -217,7 +218,7 @@ fn a_least_round_trip_of_ten_seconds_ago_is_forgotten_with_a_back_off() {
 fn a_parameter_outside_its_range_is_refused() {
     let setup = Setup::new(PACKET, Time::ZERO);
     for wrong in ["epsilon = 1.5", "beta = 0.0", "actions = []", "actions = [0.0]", "theta = -0.1", "delta = 2.0"] {
-        let error = build(&setup, &wrong.parse().unwrap()).unwrap_err();
+        let error = made(build, &setup, &wrong.parse().unwrap()).unwrap_err();
         assert!(error.0.contains("between"), "{wrong}: {error}");
     }
 }
@@ -229,7 +230,7 @@ proptest! {
         rate in 20_000u64..5_000_000, rtt_ms in 1u64..400, buffer in 1usize..300, loss in 0.0..0.4, seed in 0u64..1000,
     ) {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut cc = build(&setup, &toml::Table::new()).unwrap();
+        let mut cc = made(build, &setup, &toml::Table::new()).unwrap();
         let path = Path { rate: Rate::from_bytes_per_sec(rate), rtt: MS(rtt_ms), buffer, loss };
         let run = drive(&mut *cc, path, 5.0, seed);
         prop_assert!(run.window.iter().all(|window| *window >= 4.0));

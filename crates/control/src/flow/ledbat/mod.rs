@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use self::delay::{Delay, MAX_SAMPLES};
 use super::recovery::Recovery;
-use super::setup::Setup;
+use super::setup::{Factory, factory};
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -69,15 +69,14 @@ struct Ledbat {
 }
 
 /// Makes `ledbat`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("target_ms", config.target_ms.0, 0.1..=10_000.0)?;
     in_range("gain", config.gain, 0.001..=1.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
-    let packet = Octets::from(setup.packet);
-    Ok(Box::new(Ledbat {
-        packet,
-        window: packet * MINIMUM_WINDOW.0,
+    Ok(factory(move |setup| Ledbat {
+        packet: setup.packet.into(),
+        window: Octets::from(setup.packet) * MINIMUM_WINDOW.0,
         target: config.target_ms.into(),
         gain: config.gain,
         delay: Delay::new(config.filter_samples),

@@ -27,7 +27,7 @@ use serde::Deserialize;
 
 use super::delay::{Delay, MAX_SAMPLES};
 use crate::flow::recovery::Recovery;
-use crate::flow::setup::Setup;
+use crate::flow::setup::{Factory, factory};
 use crate::flow::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -97,11 +97,11 @@ struct LedbatPlusPlus {
 }
 
 /// Makes `ledbat++`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("target_ms", config.target_ms.0, 0.1..=10_000.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
-    Ok(Box::new(LedbatPlusPlus {
+    Ok(factory(move |setup| LedbatPlusPlus {
         packet: setup.packet.into(),
         window: MINIMUM_WINDOW,
         threshold: Packets(f64::INFINITY),

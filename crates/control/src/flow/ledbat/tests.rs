@@ -1,16 +1,17 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
+use crate::flow::setup::{Setup, made};
 use crate::flow::testing::{PACKET, PATH, Path, drive, drive_behind, feedback, silence};
 use crate::flow::{LossCause, Lost, RoundTrip, Sent};
 use crate::units::Rate;
 
 fn ledbat(parameters: &str) -> Box<dyn FlowController> {
-    build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+    made(build, &Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
 }
 
 fn plus_plus(parameters: &str) -> Box<dyn FlowController> {
-    plus_plus::build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+    made(plus_plus::build, &Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
 }
 
 #[test]

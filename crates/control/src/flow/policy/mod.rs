@@ -25,7 +25,7 @@ pub use interval::{Seen, Watch};
 pub use network::FlowNetwork;
 
 use super::pcc::SHORTEST_RTT;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::policy::Scratch;
 use crate::registry::ParameterError;
@@ -87,13 +87,14 @@ struct Learned {
 }
 
 /// Makes `policy` of its one parameter `network`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     if let Some(key) = parameters.keys().find(|key| *key != "network") {
         return Err(ParameterError(format!("unknown field `{key}`, expected `network`")));
     }
     let network = parameters.get("network").ok_or_else(|| ParameterError(format!("missing {NEEDS}")))?;
     let network = network.as_table().ok_or_else(|| ParameterError("network must be a table".to_owned()))?;
-    Ok(Box::new(Learned::new(*setup, FlowNetwork::read(network)?)))
+    let network = FlowNetwork::read(network)?;
+    Ok(factory(move |setup| Learned::new(*setup, network.clone())))
 }
 
 impl Learned {
@@ -224,6 +225,7 @@ impl FlowController for Learned {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::setup::made;
     use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, silence, traced};
     use crate::units::Rate;
 
@@ -247,7 +249,7 @@ mod tests {
     }
 
     fn run(parameters: &toml::Table, path: Path, seconds: f64) -> (Drive, Box<dyn FlowController>) {
-        let mut learned = build(&Setup::new(PACKET, Time::ZERO), parameters).unwrap();
+        let mut learned = made(build, &Setup::new(PACKET, Time::ZERO), parameters).unwrap();
         let drive = drive(&mut *learned, path, seconds, 1);
         (drive, learned)
     }
@@ -291,7 +293,8 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_not_used_is_not_raised() {
-        let mut learned = build(&Setup::new(PACKET, Time::ZERO), &network(&[FlowFeature::Loss], &[0.0], 40.0)).unwrap();
+        let mut learned =
+            made(build, &Setup::new(PACKET, Time::ZERO), &network(&[FlowFeature::Loss], &[0.0], 40.0)).unwrap();
         let mut rng = Rng::stream(1, "controller");
         let mut rate_after = |learned: &mut Box<dyn FlowController>, from_ms: u64, app_limited: bool| {
             for ms in from_ms..from_ms + 200 {
@@ -334,7 +337,7 @@ mod tests {
             let text = delay_based().to_string();
             let other = text.replace(from, to);
             assert_ne!(text, other, "{text}");
-            build(&Setup::new(PACKET, Time::ZERO), &other.parse().unwrap()).unwrap_err().0
+            made(build, &Setup::new(PACKET, Time::ZERO), &other.parse().unwrap()).unwrap_err().0
         };
         for (from, to, said) in [
             ("latency_ratio", "queue", "there is no feature \"queue\" that a sender knows; there are: send_ratio"),

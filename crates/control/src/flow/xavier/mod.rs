@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 
 use super::recovery::Recovery;
-use super::setup::Setup;
+use super::setup::{Factory, Setup, factory};
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
@@ -173,40 +173,45 @@ struct Xavier {
 }
 
 /// Makes `xavier`.
-pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     // Sutton and Barto, examples 3.5 and 3.8.
-    Ok(Box::new(Xavier::new(setup, parameters, 0.9, None)?))
+    Ok(factory(of(parameters, 0.9, None)?))
 }
 
 /// Makes `xavier-precursor`.
-pub fn build_precursor(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
-    Ok(Box::new(Xavier::new(setup, parameters, 0.5, Some(Step::InverseRoot))?))
+pub fn build_precursor(parameters: &toml::Table) -> Result<Factory, ParameterError> {
+    Ok(factory(of(parameters, 0.5, Some(Step::InverseRoot))?))
+}
+
+fn of(
+    parameters: &toml::Table,
+    discount: f64,
+    step: Option<Step>,
+) -> Result<impl Fn(&Setup) -> Xavier + Send + Sync + use<>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    let templates = Templates { ratio: config.ratio, ewma: config.ewma, cross: config.cross };
+    // Sutton and Barto 9.19: eta = 1 / (samples * E[x . x]); x . x counts features.
+    let step = step.unwrap_or(Step::Constant(1.0 / (SAMPLES * templates.count() as f64)));
+    let discount = config.discount.unwrap_or(discount);
+    in_range("beta", config.beta, 0.0..=1e6)?;
+    in_range("epsilon", config.epsilon, 0.0..=1.0)?;
+    // With a discount of 1 the sum of rewards of a flow without an end is infinite.
+    in_range("discount", discount, 0.0..=0.999)?;
+    in_range("learning_rate", config.learning_rate.unwrap_or(0.0), 0.0..=1.0 / templates.count() as f64)?;
+    in_range("ewma_precision_ms", config.ewma_precision_ms.0, 0.001..=10_000.0)?;
+    let step = config.learning_rate.map_or(step, Step::Constant);
+    Ok(move |setup: &Setup| Xavier::new(setup, config, discount, step))
 }
 
 impl Xavier {
-    fn new(
-        setup: &Setup,
-        parameters: &toml::Table,
-        discount: f64,
-        step: Option<Step>,
-    ) -> Result<Xavier, ParameterError> {
-        let config: Config = crate::registry::parameters(parameters)?;
+    fn new(setup: &Setup, config: Config, discount: f64, step: Step) -> Xavier {
         let templates = Templates { ratio: config.ratio, ewma: config.ewma, cross: config.cross };
-        // Sutton and Barto 9.19: eta = 1 / (samples * E[x . x]); x . x counts features.
-        let step = step.unwrap_or(Step::Constant(1.0 / (SAMPLES * templates.count() as f64)));
-        let discount = config.discount.unwrap_or(discount);
-        in_range("beta", config.beta, 0.0..=1e6)?;
-        in_range("epsilon", config.epsilon, 0.0..=1.0)?;
-        // With a discount of 1 the sum of rewards of a flow without an end is infinite.
-        in_range("discount", discount, 0.0..=0.999)?;
-        in_range("learning_rate", config.learning_rate.unwrap_or(0.0), 0.0..=1.0 / templates.count() as f64)?;
-        in_range("ewma_precision_ms", config.ewma_precision_ms.0, 0.001..=10_000.0)?;
         let first_window = Packets::of(setup.initial_window.into(), setup.packet.into());
         let first_window = first_window.clamp(MINIMUM_WINDOW, MAXIMUM_WINDOW);
-        Ok(Xavier {
+        Xavier {
             config,
             discount,
-            step: config.learning_rate.map_or(step, Step::Constant),
+            step,
             packet: setup.packet.into(),
             window: first_window,
             first_window,
@@ -220,7 +225,7 @@ impl Xavier {
             waiting: VecDeque::new(),
             rewards: 0,
             last: (3, 0.0, 0.0),
-        })
+        }
     }
 
     /// EWMA-RTT and RTT-RATIO take in a sample; says the mean.

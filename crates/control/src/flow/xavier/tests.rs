@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::flow::setup::made;
 use crate::flow::testing::{Drive, PACKET, Path, drive};
 use crate::flow::{LossCause, Lost, RoundTrip};
 use crate::rng::Rng;
@@ -13,7 +14,7 @@ const PATH: Path =
 
 fn xavier(parameters: &str) -> Xavier {
     let setup = Setup::new(PACKET, Time::ZERO);
-    Xavier::new(&setup, &parameters.parse().unwrap(), 0.9, None).unwrap()
+    of(&parameters.parse().unwrap(), 0.9, None).unwrap()(&setup)
 }
 
 fn run(parameters: &str, path: Path, seconds: f64) -> Drive {
@@ -208,7 +209,7 @@ fn ties_are_broken_by_lot() {
 #[test]
 fn the_precursor_steps_by_the_inverse_root_of_time() {
     let setup = Setup::new(PACKET, Time::ZERO);
-    let mut xavier = Xavier::new(&setup, &toml::Table::new(), 0.5, Some(Step::InverseRoot)).unwrap();
+    let mut xavier = of(&toml::Table::new(), 0.5, Some(Step::InverseRoot)).unwrap()(&setup);
     xavier.rewards = 99;
     let mut acks = Acks::new();
     let first = acks.send(&mut xavier);
@@ -295,7 +296,7 @@ fn parameters_outside_their_range_are_refused() {
         ("ewma_precision_ms = 0", "ewma_precision_ms"),
         ("loss = \"quarter\"", "quarter"),
     ] {
-        let error = build(&setup, &wrong.parse().unwrap()).unwrap_err();
+        let error = made(build, &setup, &wrong.parse().unwrap()).unwrap_err();
         assert!(error.0.contains(named), "{wrong}: {error}");
     }
 }
@@ -308,7 +309,7 @@ proptest! {
         let setup = Setup::new(PACKET, Time::ZERO);
         let parameters = format!("beta = {beta:?}").parse().unwrap();
         let step = precursor.then_some(Step::InverseRoot);
-        let mut xavier = Xavier::new(&setup, &parameters, 0.9, step).unwrap();
+        let mut xavier = of(&parameters, 0.9, step).unwrap()(&setup);
         let mut rng = Rng::stream(seed, "trace");
         let mut acks = Acks::new();
         let mut flight = VecDeque::new();

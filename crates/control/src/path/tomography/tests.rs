@@ -20,7 +20,7 @@ enum Limit {
 /// One sender over two of nine relays each, to the tenth peer; each link loses some.
 fn run(parameters: &str, limit: [Limit; 9], loss: f64, seconds: f64) -> (Box<dyn PathController>, [f64; 9]) {
     let setup = Setup { peers: PEERS, packet: PACKET, start: Time::ZERO, pacing: Pacing::Burst };
-    let mut controller = build(&parameters.parse().unwrap()).unwrap()(&setup).unwrap();
+    let mut controller = build(&parameters.parse().unwrap()).unwrap()(&setup);
     let (mut rng, rtts) = (Rng::stream(1, "overlay"), PairRtts::new(&RttConfig::default(), PEERS));
     let mut free_at = [0.0f64; 9];
     let mut passed = [0.0; 9];

@@ -129,7 +129,7 @@ impl Stage<'_> {
         let config = crate::soak::planted::coordination_sessions(config);
         let setup = Setup::new(config.packet, self.world.now()).shared();
         let cubic = find("cubic").expect("it is registered");
-        let controller = (cubic.build)(&setup, &toml::Table::new()).expect("it needs no parameters");
+        let controller = cubic.make(&setup, &toml::Table::new()).expect("it needs no parameters");
         let app = if node == COORDINATOR.0 {
             let config = CoordinatorConfig { epoch: self.epoch, ..self.case.config.clone() };
             #[cfg(test)]

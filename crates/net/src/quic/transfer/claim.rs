@@ -37,6 +37,14 @@ impl Coming {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// It ends, and the connection of `session` goes on with its file, if none does yet.
+    fn give_up_to(&self, state: &mut Heard, session: SessionId) {
+        if state.successor.is_none() {
+            state.successor = Some(session);
+            self.connection.close(GIVEN_UP, b"its sender has begun to send this file again");
+        }
+    }
+
     /// The connection that goes on with it.
     pub fn successor(&self) -> Option<SessionId> {
         self.state().successor
@@ -61,6 +69,14 @@ pub struct ComingFiles(Mutex<BTreeMap<PartialId, Arc<Coming>>>);
 impl ComingFiles {
     fn all(&self) -> MutexGuard<'_, BTreeMap<PartialId, Arc<Coming>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sender of a file, known by its key, goes on with it over the connection of `session`: the one over which it
+    /// comes, if there is one, is closed.
+    pub fn supersede(&self, file: PartialId, session: SessionId) {
+        if let Some(other) = self.all().get(&file) {
+            other.give_up_to(&mut other.state(), session);
+        }
     }
 }
 
@@ -94,9 +110,8 @@ impl Claim {
                     return Some(Claim { files: Arc::clone(files), partial, coming: own });
                 };
                 let mut state = other.state();
-                if state.successor.is_none() && (same_sender || state.at.elapsed() >= GONE) {
-                    state.successor = Some(session);
-                    other.connection.close(GIVEN_UP, b"its sender has begun to send this file again");
+                if same_sender || state.at.elapsed() >= GONE {
+                    other.give_up_to(&mut state, session);
                 }
                 let patience = if state.successor == Some(session) { PATIENCE } else { GONE };
                 if asked.elapsed() >= patience + LOOK {

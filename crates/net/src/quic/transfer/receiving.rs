@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_proto::message::Code;
 use anabranch_proto::seal::{Identity, SessionId};
@@ -12,12 +13,20 @@ use tokio::sync::mpsc;
 
 use super::arriving::Arriving;
 use super::claim::Claim;
-use super::shared::{Share, Shared};
+use super::places::{Guest, Place};
+use super::shared::Shared;
 use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, lost, no_tls, read_offer, report};
 use crate::disk::DiskStore;
 use crate::quic::identity;
 use crate::setup::random_seed;
 use crate::udp::enlarge_buffers;
+
+/// What a sender may send before it has a place: an offer is much shorter.
+const BEFORE_A_PLACE: u32 = 1 << 14;
+
+/// Who waits is told so again after so long: a third of what a connection bears without a word (RFC 9308, 3.2), so that
+/// neither side, nor a NAT between them, gives it up.
+const STILL_WAITING: Duration = Duration::from_secs(10);
 
 /// A receiver's end.
 #[derive(Debug)]
@@ -45,7 +54,7 @@ impl Receiver {
         let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(VarInt::from_u32(MOST_UNACKNOWLEDGED));
-        transport.receive_window(VarInt::from_u32(MOST_UNACKNOWLEDGED));
+        transport.receive_window(VarInt::from_u32(BEFORE_A_PLACE));
         transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
         transport.max_concurrent_uni_streams(VarInt::from_u32(0));
         config.transport_config(Arc::new(transport));
@@ -83,11 +92,7 @@ impl Receiver {
                 let _ = incoming.retry();
                 continue;
             }
-            let Some(share) = Share::of(&self.shared, incoming.remote_address().ip()) else {
-                incoming.refuse();
-                continue;
-            };
-            let Ok(permit) = self.shared.files.clone().try_acquire_owned() else {
+            let Some(guest) = self.shared.places.connect(incoming.remote_address().ip()) else {
                 incoming.refuse();
                 continue;
             };
@@ -95,8 +100,7 @@ impl Receiver {
             let session = SessionId(random_seed());
             transfers.spawn(async move {
                 // Nobody listens any more when the receiver is about to end.
-                let _ = events.send(take(&shared, incoming, session, &events).await).await;
-                drop((permit, share));
+                let _ = events.send(take(&shared, incoming, &guest, session, &events).await).await;
             });
         }
     }
@@ -112,6 +116,7 @@ impl Receiver {
 async fn take(
     shared: &Arc<Shared>,
     incoming: noq::Incoming,
+    guest: &Guest,
     session: SessionId,
     events: &mpsc::Sender<Event>,
 ) -> Event {
@@ -129,13 +134,31 @@ async fn take(
             Err(why) => return failed(why),
         };
     let sender = identity::shown_by(connection.peer_identity());
-    if let Some(reason) = shared.senders.refusal(sender.as_ref()).or_else(|| shared.limits.refusal(&offer)) {
-        if report(&mut to, Code::Refused, &reason).await.is_ok() {
-            let _ = leave(&connection, &mut to).await;
-        }
-        return Event::Failed { session, reason };
-    }
     let partial = Partial::of(Owner::of(sender), &offer);
+    let refusal = shared.senders.refusal(sender.as_ref()).or_else(|| shared.limits.refusal(&offer));
+    let entered = refusal.map_or_else(
+        || {
+            if sender.is_some() {
+                // Its own connection of before must not be what it waits for.
+                shared.coming.supersede(partial.id, session);
+            }
+            guest.enter()
+        },
+        Err,
+    );
+    let mut place = match entered {
+        Ok(place) => place,
+        Err(reason) => {
+            if report(&mut to, Code::Refused, &reason).await.is_ok() {
+                let _ = leave(&connection, &mut to).await;
+            }
+            return Event::Failed { session, reason };
+        }
+    };
+    if let Err(why) = wait(&mut place, &mut to, &connection).await {
+        return failed(why);
+    }
+    connection.set_receive_window(VarInt::from_u32(MOST_UNACKNOWLEDGED));
     let claim = Claim::of(&shared.coming, partial, session, &connection, sender.is_some()).await;
     let coming = claim.as_ref().map(|claim| Arc::clone(&claim.coming));
     let taken = async {
@@ -174,6 +197,24 @@ async fn take(
         Some(by) => Event::Continued { session, by },
         None => failed(why),
     })
+}
+
+/// Waits until `place` is one, and tells the sender meanwhile which it has in the queue.
+async fn wait(place: &mut Place, to: &mut SendStream, connection: &noq::Connection) -> Result<(), TransferError> {
+    loop {
+        let turn = place.in_queue();
+        if turn == 0 {
+            return Ok(());
+        }
+        let text = turn.to_string();
+        let told = tokio::time::timeout(PATIENCE, report(to, Code::Waiting, &text));
+        told.await.unwrap_or(Err(TransferError::Malformed("no credit for what it is told")))?;
+        tokio::select! {
+            error = connection.closed() => return Err(lost(error)),
+            () = place.moves_from(turn) => {}
+            () = tokio::time::sleep(STILL_WAITING) => {}
+        }
+    }
 }
 
 /// Waits until the sender has heard all and closes the connection.

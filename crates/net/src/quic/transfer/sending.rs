@@ -11,7 +11,7 @@ use anabranch_proto::message::{Code, Message};
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 use noq::crypto::rustls::QuicClientConfig;
-use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, VarInt};
+use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, TransportErrorCode, VarInt};
 use tokio::sync::mpsc;
 
 use super::{
@@ -30,6 +30,8 @@ const ATTEMPT: Duration = Duration::from_millis(250);
 pub struct Done {
     /// Under which name the receiver keeps the file.
     pub name: String,
+    /// At which of its addresses it has answered.
+    pub to: SocketAddr,
     /// Its bytes.
     pub length: u64,
     /// Of them, those that the receiver had from a transfer before.
@@ -123,12 +125,18 @@ impl Sender {
         let (offer, source) = hashed.map_err(TransferError::unreadable)?;
         progress.hashed.store(offer.length, Ordering::Relaxed);
         progress.total.store(offer.length, Ordering::Relaxed);
-        let connection = self.connect().await?;
+        let (connection, receiver) = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await.map_err(lost)?;
         let mut message = Vec::new();
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
-        let (_, there) = expect(&mut from, &[Code::Accepted]).await?;
+        let there = loop {
+            match expect(&mut from, &[Code::Accepted, Code::Waiting]).await? {
+                (Code::Waiting, place) => progress.place.store(place.parse().unwrap_or(1), Ordering::Relaxed),
+                (_, there) => break there,
+            }
+        };
+        progress.place.store(0, Ordering::Relaxed);
         let mut parts = block_ranges::missing(&offer, &there);
         let mut resumed = offer.length - block_ranges::bytes(&parts);
         let began = Instant::now();
@@ -154,17 +162,18 @@ impl Sender {
             return Err(TransferError::Malformed("its farewell before its report"));
         };
         let (packets, packets_lost) = (stats.sent_packets, stats.lost_packets);
-        Ok(Done { name, length: offer.length, resumed, took, flow, packets, packets_lost })
+        Ok(Done { name, to: receiver, length: offer.length, resumed, took, flow, packets, packets_lost })
     }
 
     /// To whichever address answers first: each is tried [`ATTEMPT`] after the one before it (RFC 8305, 5).
-    async fn connect(&self) -> Result<noq::Connection, TransferError> {
+    async fn connect(&self) -> Result<(noq::Connection, SocketAddr), TransferError> {
         let mut attempts = tokio::task::JoinSet::new();
         for (number, way) in (0..).zip(&self.ways) {
             let (way, name) = (way.clone(), self.name.clone());
             attempts.spawn(async move {
                 tokio::time::sleep(ATTEMPT * number).await;
-                way.connect(&name).await
+                let to = way.to;
+                Ok((way.connect(&name).await?, to))
             });
         }
         let mut failure = None;
@@ -199,6 +208,11 @@ impl Way {
         let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
         connecting.await.map_err(|error| match (&error, identity::answered(&answered)) {
             (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(to),
+            (ConnectionError::ConnectionClosed(closed), _)
+                if closed.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                TransferError::Refused("enough senders are there, or of this address; try again later".to_owned())
+            }
             // TLS ends the handshake on our side only when the key is not accepted.
             (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to, answered },
             _ => lost(error),

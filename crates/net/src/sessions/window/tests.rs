@@ -8,7 +8,7 @@ const PACKET: Bytes = Bytes::new(1000);
 /// A window of this many packets.
 fn shared(packets: u64) -> SharedWindow {
     let entry = registry::find("cubic").unwrap();
-    let controller = (entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let controller = entry.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let window = SharedWindow::new(&SessionConfig::default(), controller, Rng::stream(1, "test"), Instant::now());
     window.set_bounds(Bounds { fixed: Some(PACKET * packets), ..Bounds::default() });
     window

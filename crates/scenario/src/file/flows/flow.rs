@@ -193,7 +193,7 @@ impl Section<FlowKeys> {
         setup.initial_window = window.unwrap_or(setup.initial_window);
         let Some(parameters) = &self.parameters else {
             let none = toml::Table::new();
-            return match (controller.build)(&setup, &none) {
+            return match controller.make(&setup, &none) {
                 Ok(_) => Ok(none),
                 Err(error) => Err(self.controller.wrong(error.to_string())),
             };
@@ -201,7 +201,7 @@ impl Section<FlowKeys> {
         // What an option says begins where the program runs.
         let from = if is_option(&parameters.span()) { Path::new("") } else { directory };
         let resolved = |table: &toml::Table| parameter_files::resolved(controller.name, table, from);
-        let table = parameters.checked(|table| (controller.build)(&setup, &resolved(table)?).map(drop))?;
+        let table = parameters.checked(|table| controller.make(&setup, &resolved(table)?).map(drop))?;
         resolved(&table).map_err(|error| parameters.wrong(error.to_string()))
     }
 
