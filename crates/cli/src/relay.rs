@@ -32,6 +32,10 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount, LimitKind, socket_address};
 
+/// How long datagrams are gathered while they come a few at a time, so that the relay wakes once for them: what it costs
+/// follows how many it finds. Over three relays, there and back, that is 6 ms at most, and nothing where they come seldom.
+pub const GATHER: Duration = Duration::from_millis(1);
+
 /// Arguments of `relay`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -126,6 +130,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut runtime = Runtime::new(NoFiles)?;
     let number = runtime.add_gathering(socket, Peer::new(relay(&settings, listen.ip())?, None, None))?;
+    runtime.gather(GATHER);
     // Stays until the end: who waits in a mailbox waits as long.
     let (_rendezvous, inlet) = rendezvous.map_or((None, None), |(server, inlet)| (Some(server), Some(inlet)));
     if let Some(mut inlet) = inlet {

@@ -27,6 +27,7 @@ use super::super::processor_time;
 use super::plain::{self, socket};
 use super::{DATA, DATAGRAM, Moved};
 use crate::failure::Failure;
+use crate::relay::GATHER;
 
 /// The window of `fixed` in packets: two batches of a receiving socket's, and they fit the
 /// smallest usual socket buffer.
@@ -121,7 +122,10 @@ pub fn relay_runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failur
     };
     let peer = Peer::new(relay, None, None);
     match guard {
-        Guard::StrangersGathering => runtime.add_gathering(socket, peer)?,
+        Guard::StrangersGathering => {
+            runtime.gather(GATHER);
+            runtime.add_gathering(socket, peer)?
+        }
         _ => runtime.add(socket, peer, None)?,
     };
     Ok((runtime, entry))
