@@ -38,13 +38,9 @@ fn quoted() -> Vec<(String, Vec<String>)> {
     pages.extend(["docs", "experiments", "policies"].iter().flat_map(|folder| files(&root().join(folder), &["md"])));
     let of_page = |path: PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
-        // What a run has measured has the names that it gave.
-        let text = match (text.split_once("<!-- figures of a full run -->"), text.split_once("<!-- end of figures -->"))
-        {
-            (Some((before, _)), Some((_, after))) => format!("{before}{after}"),
-            _ => text,
-        };
-        let quoted = text.lines().filter(|line| !line.starts_with("```"));
+        // Tables of experiments hold metrics, under the names that runs gave them.
+        let tables = path.starts_with(root().join("experiments"));
+        let quoted = text.lines().filter(|line| !line.starts_with("```") && !(tables && line.starts_with('|')));
         let quoted = quoted.flat_map(|line| line.split('`').skip(1).step_by(2).map(str::to_owned));
         (path.strip_prefix(root()).unwrap().display().to_string(), quoted.collect())
     };

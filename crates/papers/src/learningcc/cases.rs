@@ -188,10 +188,10 @@ mod tests {
     fn a_full_run_leaves_out_as_much_as_validate_and_a_short_one_a_third() {
         assert_eq!([300, 60, 40, 15].map(counted_from), [20, 20, 13, 5]);
     }
-    /// Half a minute, of which 10 s are the start-up: the same run with a row for each second says what is after it.
+    /// A quarter of a minute, of which 5 s are the start-up: the same run with a row for each second says what is after it.
     #[test]
     fn the_start_up_of_flows_is_in_no_figure() {
-        const SECONDS: u64 = 30;
+        const SECONDS: u64 = 15;
         let file = "experiments/learningcc-fig-2/scenario.toml";
         let text = include_str!("../../../../experiments/learningcc-fig-2/scenario.toml");
         let base = anabranch_scenario::file::parse_flows(text, file, &[]).unwrap();
