@@ -35,7 +35,13 @@ pub const SETTINGS: &[Setting] = &[
     setting("2 hops, windows", &[windows, |s| s.overlay.relays = 2]),
     setting("4 hops, windows", &[windows, |s| s.overlay.relays = 4]),
     setting("20 peers, buckets", &[buckets]),
-    setting("20 peers, windows, no stamps", &[windows, no_stamps]),
+    setting("20 peers, windows, no stamps", &[windows, no_stamps, |s| s.seconds = s.seconds.max(LONGEST_CLIMB_S)]),
+    setting("40 peers, windows, no stamps", &[windows, no_stamps, |s| peers(s, 40)]),
+    setting("80 peers, windows, no stamps", &[windows, no_stamps, |s| peers(s, 80)]),
+    setting("1 hop, windows, no stamps", &[windows, no_stamps, |s| s.overlay.relays = 1]),
+    setting("2 hops, windows, no stamps", &[windows, no_stamps, |s| s.overlay.relays = 2]),
+    setting("4 hops, windows, no stamps", &[windows, no_stamps, |s| s.overlay.relays = 4]),
+    setting("20 peers, buckets, no stamps", &[buckets, no_stamps]),
     setting("200 ms", &[slow]),
     setting("1 % loss", &[lossy]),
     setting("200 ms and 1 % loss", &[slow, lossy]),
@@ -59,10 +65,8 @@ fn buckets(scenario: &mut Scenario) {
     scenario.overlay.limit_model = LimitKind::Bucket { depth: scenario.overlay.limit * Duration::SECOND };
 }
 
-/// What loss alone teaches takes long to settle.
 fn no_stamps(scenario: &mut Scenario) {
     scenario.overlay.stamps = false;
-    scenario.seconds = scenario.seconds.max(LONGEST_CLIMB_S);
 }
 
 /// A mean delay of 200 ms between two nodes: two points of a unit square are 0.52 apart.
