@@ -19,6 +19,10 @@
 //!   come back with one, and it has granted to each what nobody used.
 //! - **Who stamps nothing** gets what loss alone allows (`timeouts.rs`).
 //!
+//! For who watches, it says which relays misbehave: those that are set aside, those that change what others have
+//! stamped (`stamp_changes.rs`), and those that delay what passes them far more than half of the relays do
+//! (`delays.rs`). Nothing is done about the latter two: they carry, and what was changed does not count.
+//!
 //! Limits of use: a relay may grant too little and stay unused; that is its right. Loss that does not
 //! come from load costs nothing, since rates do not follow loss.
 
@@ -29,6 +33,7 @@ use super::delays::Delays;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
 use super::setup::{Factory, factory};
+use super::stamp_changes::StampChanges;
 use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
@@ -152,17 +157,21 @@ impl Relay {
         self.unstamped >= UNSTAMPED || (self.granted == 0.0 && self.unstamped > 0)
     }
 
+    /// Whether a stamp of `rate` is in line with the one before; whatever it is, if there was none.
+    fn is_credible(&self, rate: PacketRate) -> bool {
+        self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&(rate.0 as f32))
+    }
+
     /// A stamp that grants `rate`, or none, has come.
     fn on_stamp(&mut self, rate: Option<PacketRate>) {
-        let Some(PacketRate(rate)) = rate else {
+        let Some(rate) = rate else {
             self.unstamped = self.unstamped.saturating_add(1);
             return;
         };
-        let rate = rate as f32;
         self.unstamped = 0;
-        let credible = self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&rate);
+        let credible = self.is_credible(rate);
         if credible || self.doubted {
-            self.granted = rate;
+            self.granted = rate.0 as f32;
         }
         self.doubted = !credible && !self.doubted;
     }
@@ -177,6 +186,7 @@ pub struct ExplicitRate {
     credits: Credits,
     losses: Losses,
     delays: Delays,
+    stamp_changes: StampChanges,
     relays: Box<[Relay]>,
     /// What loss allows over each relay; nothing as long as all stamp.
     loss_rates: Vec<LossRate>,
@@ -206,7 +216,8 @@ pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
         packet: setup.packet.into(),
         credits: Credits::new(setup.peers, LEAST, setup.start).without_drift(),
         losses: Losses::new(setup.peers),
-        delays: Delays::new(setup.peers),
+        delays: Delays::new(setup.peers, setup.start),
+        stamp_changes: StampChanges::new(setup.peers),
         relays: vec![Relay::new(setup.start); setup.peers].into(),
         loss_rates: Vec::new(),
         round_trip: Duration::ZERO,
@@ -225,6 +236,7 @@ impl ExplicitRate {
         let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)));
         self.usual_loss = median(losses.collect()).unwrap_or(0.0);
         self.review_grants(now);
+        self.delays.review(now);
     }
 
     /// What half of them grant is believed at once, also of those whose grants came before it was known: they would
@@ -258,13 +270,14 @@ impl ExplicitRate {
     fn learn(&mut self, report: &Report<'_>, has_come: bool, blames: &[Blame]) {
         if has_come {
             self.on_round_trip(report);
+            self.learn_who_changes_stamps(report);
         }
-        let packet = self.packet;
         let usual_loss = self.usual_loss.max(LEAST_LOSS);
         // What goes to a node counts against its rate as well.
         let destination = &mut self.relays[report.destination.index()];
         destination.delivered.learn(report.now, has_come, self.round_trip);
         for (place, (hop, blame)) in report.path.iter().zip(blames).enumerate() {
+            let stamp = self.stamp(report, place);
             let relay = &mut self.relays[hop.slot.index()];
             relay.delivered.learn(report.now, has_come, self.round_trip);
             if has_come {
@@ -272,8 +285,7 @@ impl ExplicitRate {
                     relay.is_back = true;
                     self.losses.forget(hop.slot);
                 }
-                let stamp = report.stamp(place).filter(|_| self.config.stamps);
-                relay.on_stamp(stamp.map(|rate| PacketRate::of(rate.into(), packet).clamp(LEAST_GRANT, MOST)));
+                relay.on_stamp(stamp);
             } else if relay.is_unknown() {
                 relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
             }
@@ -297,6 +309,30 @@ impl ExplicitRate {
                 self.credits.set_rate(report.now, hop.slot, rate);
             }
         }
+    }
+
+    /// What the relay at `place` grants, if it says so and stamps are read.
+    fn stamp(&self, report: &Report<'_>, place: usize) -> Option<PacketRate> {
+        let stamp = report.stamp(place).filter(|_| self.config.stamps)?;
+        Some(PacketRate::of(stamp.into(), self.packet).clamp(LEAST_GRANT, MOST))
+    }
+
+    /// A stamp passes the relays nearer to the sender. The first of a relay says nothing about them.
+    fn learn_who_changes_stamps(&mut self, report: &Report<'_>) {
+        for place in 1..report.path.len() {
+            let relay = &self.relays[report.path[place].slot.index()];
+            if relay.granted > 0.0
+                && let Some(stamp) = self.stamp(report, place)
+            {
+                self.stamp_changes.learn(&report.path[..place], relay.is_credible(stamp));
+            }
+        }
+    }
+
+    /// Whether a relay is known not to do what relays should.
+    fn misbehaves(&self, slot: Slot) -> bool {
+        let is_aside = self.relays[slot.index()].aside_until.is_some();
+        is_aside || self.stamp_changes.are_of(slot) || self.delays.is_out_of_line(slot)
     }
 
     /// What loss allows over a relay that stamps nothing, of which one had `share` now.
@@ -388,6 +424,7 @@ impl PathController for ExplicitRate {
             + self.credits.heap_bytes()
             + self.losses.heap_bytes()
             + self.delays.heap_bytes()
+            + self.stamp_changes.heap_bytes()
             + size_of_val(&*self.relays)
             + size_of_val(&*self.loss_rates)
     }
@@ -399,6 +436,7 @@ impl PathController for ExplicitRate {
         record("loss", self.losses.of(peer));
         record("delay_ms", self.delays.of(peer).as_millis_f64());
         record("set_aside", f64::from(u8::from(relay.aside_until.is_some())));
+        record("misbehaves", f64::from(u8::from(self.misbehaves(peer))));
     }
 }
 
@@ -494,6 +532,7 @@ mod tests {
         // One ACK in ten takes it back, and it is judged anew.
         overlay.run(20.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.traced(1, "set_aside")), (1.0, 0.0));
+        assert_eq!([1, 2].map(|relay| overlay.traced(relay, "misbehaves")), [0.0, 1.0]);
         assert_eq!(overlay.rates()[2], LEAST.0);
         let losses = [1, 2].map(|relay| overlay.traced(relay, "loss"));
         assert!(losses[1] > 0.2 && losses[0] < 0.1, "{losses:?}");

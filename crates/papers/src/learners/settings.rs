@@ -91,7 +91,7 @@ fn heavy_tails(scenario: &mut Scenario) {
 }
 
 /// By how much delaying relays delay.
-pub const DELAY: Duration = Duration::SECOND;
+const DELAY: Duration = Duration::SECOND;
 
 /// A fifth drops everything, a tenth delays everything by a second, a tenth stamps ten times what there is.
 fn misbehaving(scenario: &mut Scenario) {
