@@ -13,7 +13,7 @@ use anabranch_stats as stats;
 use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab, Row};
 use changes::{GREEDY, JOINED, ONE_RELAY, SWAPPED, greedy, joined, one_relay, swapped};
-use settings::{LONGEST_CLIMB_S, SETTINGS, possible};
+use settings::{LONGEST_CLIMB_S, SETTINGS, possible, possible_of_all_who_carry};
 
 /// Seeds of a full run and of a quick one.
 const SEEDS: (u64, u64) = (10, 3);
@@ -72,6 +72,11 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
             rows.push(lab.mean_row(runs[0].controller, &name("drop_percent"), "%", drops.values()));
             if !scenario.overlay.misbehaving.is_empty() && scenario.overlay.watch.is_some() {
                 rows.extend(named(lab, setting.name, scenario, runs));
+            }
+            let carried = possible_of_all_who_carry(&scenario.overlay);
+            if carried > most {
+                let share = OfRuns::of(runs, |run| Some(stats::mean(&second_half(run))? / carried));
+                rows.push(lab.mean_row(runs[0].controller, &name("share_of_all_who_carry"), "", share.values()));
             }
             let Estimate { mean, half_width } = share.estimate();
             cells.push(half_width.map_or(Cell::number(mean, 3), |half| Cell::interval(mean, half)));

@@ -181,7 +181,7 @@ fn stamps_that_are_raised_overload_relays_and_are_seen_through() {
     let mut lied = honest.clone();
     lied.overlay.misbehaving = vec![(vec![1, 4], Misbehaviour { stamp_factor: 10.0, ..Misbehaviour::default() })];
     let [honest, lied] = [honest, lied].map(|scenario| run(&scenario));
-    assert_eq!(named(&honest, 1..=20), []);
+    assert_eq!(named(&honest, 1..=20), [0; 0]);
     assert_eq!(named(&lied, 10..=20), [1, 4], "they are from the tenth second on, and nobody else is");
     let [honest, lied] = [honest, lied].map(|measured| total(&measured));
     assert!(lied.refused > 10 * honest.refused.max(10), "{} and {}", lied.refused, honest.refused);
@@ -220,7 +220,7 @@ fn whoever_drops_delays_or_lies_is_named_within_ten_seconds_and_long_queues_name
     queues.seconds = 60;
     for longest in [500, 2_000].map(Duration::from_millis) {
         queues.overlay.limit_model = LimitKind::Queue { longest };
-        assert_eq!(named(&run(&queues), 1..=60), [], "{longest}");
+        assert_eq!(named(&run(&queues), 1..=60), [0; 0], "{longest}");
     }
 }
 

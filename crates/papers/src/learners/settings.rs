@@ -124,6 +124,13 @@ pub fn possible(overlay: &Overlay) -> f64 {
     overlay.limit.bytes_per_sec() * packet * delivered / (relayed + packet * delivered)
 }
 
+/// The same, if relays that delay or lie count as well: they carry what they are given.
+pub fn possible_of_all_who_carry(overlay: &Overlay) -> f64 {
+    let mut carried = overlay.clone();
+    carried.misbehaving.retain(|(_, misbehaviour)| misbehaviour.drop >= 1.0 || misbehaviour.forge);
+    possible(&carried)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +147,11 @@ mod tests {
         overlay.misbehaving = vec![((0..4).collect(), Misbehaviour { drop: 1.0, ..Misbehaviour::default() })];
         // Sixteen relays carry what twenty send: 400 000 x 1500 / ((3 x 1500 + 3 x 40) / 0.8 + 1500)
         assert!((possible(&overlay) - 82_474.2).abs() < 0.1, "{}", possible(&overlay));
+        // Who delays carries.
+        let delayed = Misbehaviour { delay: DELAY, ..Misbehaviour::default() };
+        overlay.misbehaving.push(((4..8).collect(), delayed));
+        assert!(possible(&overlay) < 66_000.0, "{}", possible(&overlay));
+        let carried = possible_of_all_who_carry(&overlay);
+        assert!((carried - 82_474.2).abs() < 0.1, "{carried}");
     }
 }
