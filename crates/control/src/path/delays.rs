@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn where_packets_wait_now_and_then_is_not_out_of_line() {
         let mut network = Network::new();
-        // Two queues that fill to 1.5 s and empty within half a minute.
-        let waits = |now: f64| (1500.0 * libm::sin(now / 30.0 * core::f64::consts::TAU)).max(0.0);
+        // Two queues that fill to 1.5 s and empty, each in half a minute, and are empty at first.
+        let waits = |now: f64| (-1500.0 * libm::sin(now / 30.0 * core::f64::consts::TAU)).max(0.0);
         for second in 0..120 {
             network.run(second, second + 1, |now, relay| if relay < 2 { 2.0 * waits(now) } else { 0.0 });
             assert_eq!(network.out_of_line(), [0; 0], "after {second} s");

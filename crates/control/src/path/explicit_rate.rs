@@ -43,7 +43,7 @@ use crate::time::{Duration, Time};
 use crate::units::{Bytes, Octets, PacketRate, Rate};
 use crate::wake::Wake;
 
-/// Parameters.
+/// Parameters. Those from `moves` on are there to measure what each part is worth.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExplicitRateConfig {
@@ -57,12 +57,54 @@ pub struct ExplicitRateConfig {
     pub decrease: f64,
     /// A relay that loses more than this share is set aside.
     pub tolerated_loss: f64,
+    /// Whether packets are moved against their relays' schedules.
+    pub moves: bool,
+    /// Whether that leaves the schedules even.
+    pub evens: bool,
+    /// Whether what goes to a node counts against its rate.
+    pub counts: bool,
+    /// Whether a stamp that is out of line counts only once the next confirms it.
+    pub confirms: bool,
+    /// Whether relays that grant more than most are believed step by step.
+    pub steps: bool,
+    /// Whether relays over which nothing comes are tested, and asked more often until they are.
+    pub tests: bool,
+    /// Whether relays are put on trial of which nothing is known, or that are set aside.
+    pub tries: bool,
+    /// Whether an ACK is waited for as long as its path takes.
+    pub sums: bool,
 }
 
 impl Default for ExplicitRateConfig {
     fn default() -> ExplicitRateConfig {
-        let TimeoutsConfig { increase, decrease } = TimeoutsConfig::default();
-        ExplicitRateConfig { stamps: true, sets_aside: true, increase, decrease, tolerated_loss: 0.2 }
+        let TimeoutsConfig { increase, decrease, .. } = TimeoutsConfig::default();
+        ExplicitRateConfig {
+            stamps: true,
+            sets_aside: true,
+            increase,
+            decrease,
+            tolerated_loss: 0.2,
+            moves: true,
+            evens: true,
+            counts: true,
+            confirms: true,
+            steps: true,
+            tests: true,
+            tries: true,
+            sums: true,
+        }
+    }
+}
+
+impl ExplicitRateConfig {
+    fn credits(&self, mut credits: Credits) -> Credits {
+        if !self.moves {
+            credits = credits.without_moves();
+        }
+        if !self.counts {
+            credits = credits.without_destinations();
+        }
+        if self.evens { credits.without_drift() } else { credits }
     }
 }
 
@@ -162,14 +204,14 @@ impl Relay {
         self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&(rate.0 as f32))
     }
 
-    /// A stamp that grants `rate`, or none, has come.
-    fn on_stamp(&mut self, rate: Option<PacketRate>) {
+    /// A stamp that grants `rate`, or none, has come; whether one that is out of line must be confirmed.
+    fn on_stamp(&mut self, rate: Option<PacketRate>, confirms: bool) {
         let Some(rate) = rate else {
             self.unstamped = self.unstamped.saturating_add(1);
             return;
         };
         self.unstamped = 0;
-        let credible = self.is_credible(rate);
+        let credible = !confirms || self.is_credible(rate);
         if credible || self.doubted {
             self.granted = rate.0 as f32;
         }
@@ -207,14 +249,14 @@ pub struct ExplicitRate {
 /// When a parameter is unknown or out of its range.
 pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: ExplicitRateConfig = crate::registry::parameters(parameters)?;
-    let by_loss = TimeoutsConfig { increase: config.increase, decrease: config.decrease };
+    let by_loss = TimeoutsConfig { increase: config.increase, decrease: config.decrease, ..TimeoutsConfig::default() };
     by_loss.check()?;
     in_range("tolerated_loss", config.tolerated_loss, 0.01..=0.9)?;
     Ok(factory(move |setup| ExplicitRate {
         config: config.clone(),
         by_loss: by_loss.clone(),
         packet: setup.packet.into(),
-        credits: Credits::new(setup.peers, LEAST, setup.start).without_drift(),
+        credits: config.credits(Credits::new(setup.peers, LEAST, setup.start)),
         losses: Losses::new(setup.peers),
         delays: Delays::new(setup.peers, setup.start),
         stamp_changes: StampChanges::new(setup.peers),
@@ -285,8 +327,8 @@ impl ExplicitRate {
                     relay.is_back = true;
                     self.losses.forget(hop.slot);
                 }
-                relay.on_stamp(stamp);
-            } else if relay.is_unknown() {
+                relay.on_stamp(stamp, self.config.confirms);
+            } else if relay.is_unknown() && self.config.tests {
                 relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
             }
             let before = self.credits.rate(hop.slot);
@@ -294,7 +336,8 @@ impl ExplicitRate {
                 self.judge(report.now, hop.slot);
             }
             let relay = self.relays[hop.slot.index()];
-            self.credits.set_on_trial(hop.slot, relay.aside_until.is_some() || relay.is_unknown());
+            let is_doubtful = relay.aside_until.is_some() || relay.is_unknown();
+            self.credits.set_on_trial(hop.slot, self.config.tries && is_doubtful);
             let rate = match (relay.aside_until, relay.granted()) {
                 (Some(_), _) => LEAST,
                 // At once: a relay takes what is not used for room, and grants it to others.
@@ -352,6 +395,9 @@ impl ExplicitRate {
             relay.is_back = allowed < granted;
             return granted.min(allowed);
         }
+        if !self.config.steps {
+            return granted;
+        }
         let allowed = relay.delivered.allows(first_rate(self.round_trip).max(LEAST));
         granted.min(allowed.max(self.usual_grant))
     }
@@ -408,7 +454,10 @@ impl PathController for ExplicitRate {
     }
 
     fn timeout(&self, path: &[Slot], destination: Slot, by_pairs: Duration) -> Duration {
-        by_pairs.min(self.delays.timeout(path, destination).unwrap_or(FIRST_TIMEOUT))
+        match self.config.sums {
+            true => by_pairs.min(self.delays.timeout(path, destination).unwrap_or(FIRST_TIMEOUT)),
+            false => by_pairs,
+        }
     }
 
     fn wake(&self, now: Time) -> Wake {
@@ -583,15 +632,15 @@ mod tests {
             aside_until: None,
             asides: 0,
         };
-        relay.on_stamp(Some(PacketRate(10.0)));
-        relay.on_stamp(Some(PacketRate(1000.0)));
+        relay.on_stamp(Some(PacketRate(10.0)), true);
+        relay.on_stamp(Some(PacketRate(1000.0)), true);
         assert_eq!(relay.granted(), Some(PacketRate(10.0)));
-        relay.on_stamp(Some(PacketRate(11.0)));
-        relay.on_stamp(Some(PacketRate(1.0)));
+        relay.on_stamp(Some(PacketRate(11.0)), true);
+        relay.on_stamp(Some(PacketRate(1.0)), true);
         assert_eq!(relay.granted(), Some(PacketRate(11.0)));
-        relay.on_stamp(Some(PacketRate(1.0)));
+        relay.on_stamp(Some(PacketRate(1.0)), true);
         assert_eq!(relay.granted(), Some(PacketRate(1.0)));
-        (0..UNSTAMPED).for_each(|_| relay.on_stamp(None));
+        (0..UNSTAMPED).for_each(|_| relay.on_stamp(None, true));
         assert_eq!(relay.granted(), None);
     }
 }
