@@ -13,7 +13,7 @@ use anabranch_stats as stats;
 use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab, Row};
 use changes::{GREEDY, JOINED, ONE_RELAY, SWAPPED, greedy, joined, one_relay, swapped};
-use settings::{DELAY, LONGEST_CLIMB_S, SETTINGS, possible};
+use settings::{LONGEST_CLIMB_S, SETTINGS, possible, possible_of_all_who_carry};
 
 /// Seeds of a full run and of a quick one.
 const SEEDS: (u64, u64) = (10, 3);
@@ -73,6 +73,11 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
             if !scenario.overlay.misbehaving.is_empty() && scenario.overlay.watch.is_some() {
                 rows.extend(named(lab, setting.name, scenario, runs));
             }
+            let carried = possible_of_all_who_carry(&scenario.overlay);
+            if carried > most {
+                let share = OfRuns::of(runs, |run| Some(stats::mean(&second_half(run))? / carried));
+                rows.push(lab.mean_row(runs[0].controller, &name("share_of_all_who_carry"), "", share.values()));
+            }
             let Estimate { mean, half_width } = share.estimate();
             cells.push(half_width.map_or(Cell::number(mean, 3), |half| Cell::interval(mean, half)));
         }
@@ -131,6 +136,10 @@ fn varied(lab: &Lab, entry: &'static Entry, changes: &[fn(&mut Scenario)]) -> Sc
         _ => lab.seconds(240, 60),
     };
     changes.iter().for_each(|change| change(&mut scenario));
+    if !scenario.overlay.stamps {
+        // So do those that read stamps, where there are none.
+        scenario.seconds = scenario.seconds.max(lab.seconds(LONGEST_CLIMB_S, 60));
+    }
     scenario
 }
 
@@ -159,8 +168,7 @@ fn from_nothing(lab: &Lab, setting: &str, runs: &[Measured]) -> Vec<Row> {
     ]
 }
 
-/// Which relays the watched sender takes for misbehaving ones after ten seconds: those that it has set
-/// aside, and those that it finds to delay by more than half of what the delaying ones do.
+/// Which relays the watched sender says after ten seconds to misbehave.
 fn named(lab: &Lab, setting: &str, scenario: &Scenario, runs: &[Measured]) -> Vec<Row> {
     const WITHIN_S: usize = 10;
     let misbehaves = |node: &u32| scenario.overlay.misbehaving.iter().any(|(peers, _)| peers.contains(node));
@@ -173,8 +181,7 @@ fn named(lab: &Lab, setting: &str, scenario: &Scenario, runs: &[Measured]) -> Ve
         };
         let mut named = Vec::new();
         for (slot, _) in trace.known.iter().enumerate().filter(|(_, node)| misbehaves(node) == wanted) {
-            let delays = f64::from(traced("delay_ms", slot)?) > DELAY.as_millis_f64() / 2.0;
-            named.push(f64::from(u8::from(delays || traced("set_aside", slot)? > 0.0)));
+            named.push(f64::from(traced("misbehaves", slot)?));
         }
         stats::mean(&named)
     };

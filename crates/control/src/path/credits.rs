@@ -44,6 +44,10 @@ pub struct Credits {
     due: Box<[Time]>,
     /// By what part of its interval each relay's last packet was moved; empty where that moves those after it.
     moved: Box<[f32]>,
+    /// The most that a packet is moved by, as a part of its relay's interval.
+    dither: f64,
+    /// Whether what goes to a node counts against its rate.
+    counts_destinations: bool,
     /// Which relays are on trial, and how many are not.
     on_trial: Box<[bool]>,
     trusted: usize,
@@ -65,6 +69,8 @@ impl Credits {
             rates: vec![(rate * share).0 as f32; peers].into(),
             due: (0..peers).map(|index| start + turn(index).into()).collect(),
             moved: Box::default(),
+            dither: DITHER,
+            counts_destinations: true,
             on_trial: vec![false; peers].into(),
             trusted: peers,
             relayed: vec![NEVER; peers].into(),
@@ -80,6 +86,18 @@ impl Credits {
     #[must_use]
     pub fn without_drift(self) -> Credits {
         Credits { moved: vec![0.0; self.rates.len()].into(), ..self }
+    }
+
+    /// The same, but no packet is moved: to measure what that is worth.
+    #[must_use]
+    pub fn without_moves(self) -> Credits {
+        Credits { dither: 0.0, ..self }
+    }
+
+    /// The same, but what goes to a node does not count against its rate: to measure what that is worth.
+    #[must_use]
+    pub fn without_destinations(self) -> Credits {
+        Credits { counts_destinations: false, ..self }
     }
 
     /// Whether `slot` is on trial from now on: it gets no packet together with another one that is, as
@@ -170,12 +188,14 @@ impl Credits {
         }
         for (hop, &(_, index)) in path.iter_mut().zip(&*best) {
             hop.slot = Slot(index as u16);
-            let moved = DITHER * (2.0 * rng.uniform() - 1.0);
+            let moved = self.dither * (2.0 * rng.uniform() - 1.0);
             let before = self.moved.get_mut(index).map_or(0.0, |before| std::mem::replace(before, moved as f32));
             self.charge(now, index, Packets(1.0 + moved - f64::from(before)));
             self.relayed[index] = now;
         }
-        self.charge_destination(now, destination.index());
+        if self.counts_destinations {
+            self.charge_destination(now, destination.index());
+        }
         true
     }
 

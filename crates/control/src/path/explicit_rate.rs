@@ -19,6 +19,10 @@
 //!   come back with one, and it has granted to each what nobody used.
 //! - **Who stamps nothing** gets what loss alone allows (`timeouts.rs`).
 //!
+//! For who watches, it says which relays misbehave: those that are set aside, those that change what others have
+//! stamped (`stamp_changes.rs`), and those that delay what passes them far more than half of the relays do
+//! (`delays.rs`). Nothing is done about the latter two: they carry, and what was changed does not count.
+//!
 //! Limits of use: a relay may grant too little and stay unused; that is its right. Loss that does not
 //! come from load costs nothing, since rates do not follow loss.
 
@@ -29,6 +33,7 @@ use super::delays::Delays;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
 use super::setup::{Factory, factory};
+use super::stamp_changes::StampChanges;
 use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
@@ -38,7 +43,7 @@ use crate::time::{Duration, Time};
 use crate::units::{Bytes, Octets, PacketRate, Rate};
 use crate::wake::Wake;
 
-/// Parameters.
+/// Parameters. Those from `moves` on are there to measure what each part is worth.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExplicitRateConfig {
@@ -52,12 +57,54 @@ pub struct ExplicitRateConfig {
     pub decrease: f64,
     /// A relay that loses more than this share is set aside.
     pub tolerated_loss: f64,
+    /// Whether packets are moved against their relays' schedules.
+    pub moves: bool,
+    /// Whether that leaves the schedules even.
+    pub evens: bool,
+    /// Whether what goes to a node counts against its rate.
+    pub counts: bool,
+    /// Whether a stamp that is out of line counts only once the next confirms it.
+    pub confirms: bool,
+    /// Whether relays that grant more than most are believed step by step.
+    pub steps: bool,
+    /// Whether relays over which nothing comes are tested, and asked more often until they are.
+    pub tests: bool,
+    /// Whether relays are put on trial of which nothing is known, or that are set aside.
+    pub tries: bool,
+    /// Whether an ACK is waited for as long as its path takes.
+    pub sums: bool,
 }
 
 impl Default for ExplicitRateConfig {
     fn default() -> ExplicitRateConfig {
-        let TimeoutsConfig { increase, decrease } = TimeoutsConfig::default();
-        ExplicitRateConfig { stamps: true, sets_aside: true, increase, decrease, tolerated_loss: 0.2 }
+        let TimeoutsConfig { increase, decrease, .. } = TimeoutsConfig::default();
+        ExplicitRateConfig {
+            stamps: true,
+            sets_aside: true,
+            increase,
+            decrease,
+            tolerated_loss: 0.2,
+            moves: true,
+            evens: true,
+            counts: true,
+            confirms: true,
+            steps: true,
+            tests: true,
+            tries: true,
+            sums: true,
+        }
+    }
+}
+
+impl ExplicitRateConfig {
+    fn credits(&self, mut credits: Credits) -> Credits {
+        if !self.moves {
+            credits = credits.without_moves();
+        }
+        if !self.counts {
+            credits = credits.without_destinations();
+        }
+        if self.evens { credits.without_drift() } else { credits }
     }
 }
 
@@ -152,17 +199,21 @@ impl Relay {
         self.unstamped >= UNSTAMPED || (self.granted == 0.0 && self.unstamped > 0)
     }
 
-    /// A stamp that grants `rate`, or none, has come.
-    fn on_stamp(&mut self, rate: Option<PacketRate>) {
-        let Some(PacketRate(rate)) = rate else {
+    /// Whether a stamp of `rate` is in line with the one before; whatever it is, if there was none.
+    fn is_credible(&self, rate: PacketRate) -> bool {
+        self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&(rate.0 as f32))
+    }
+
+    /// A stamp that grants `rate`, or none, has come; whether one that is out of line must be confirmed.
+    fn on_stamp(&mut self, rate: Option<PacketRate>, confirms: bool) {
+        let Some(rate) = rate else {
             self.unstamped = self.unstamped.saturating_add(1);
             return;
         };
-        let rate = rate as f32;
         self.unstamped = 0;
-        let credible = self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&rate);
+        let credible = !confirms || self.is_credible(rate);
         if credible || self.doubted {
-            self.granted = rate;
+            self.granted = rate.0 as f32;
         }
         self.doubted = !credible && !self.doubted;
     }
@@ -177,6 +228,7 @@ pub struct ExplicitRate {
     credits: Credits,
     losses: Losses,
     delays: Delays,
+    stamp_changes: StampChanges,
     relays: Box<[Relay]>,
     /// What loss allows over each relay; nothing as long as all stamp.
     loss_rates: Vec<LossRate>,
@@ -197,16 +249,17 @@ pub struct ExplicitRate {
 /// When a parameter is unknown or out of its range.
 pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: ExplicitRateConfig = crate::registry::parameters(parameters)?;
-    let by_loss = TimeoutsConfig { increase: config.increase, decrease: config.decrease };
+    let by_loss = TimeoutsConfig { increase: config.increase, decrease: config.decrease, ..TimeoutsConfig::default() };
     by_loss.check()?;
     in_range("tolerated_loss", config.tolerated_loss, 0.01..=0.9)?;
     Ok(factory(move |setup| ExplicitRate {
         config: config.clone(),
         by_loss: by_loss.clone(),
         packet: setup.packet.into(),
-        credits: Credits::new(setup.peers, LEAST, setup.start).without_drift(),
+        credits: config.credits(Credits::new(setup.peers, LEAST, setup.start)),
         losses: Losses::new(setup.peers),
-        delays: Delays::new(setup.peers),
+        delays: Delays::new(setup.peers, setup.start),
+        stamp_changes: StampChanges::new(setup.peers),
         relays: vec![Relay::new(setup.start); setup.peers].into(),
         loss_rates: Vec::new(),
         round_trip: Duration::ZERO,
@@ -225,6 +278,7 @@ impl ExplicitRate {
         let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)));
         self.usual_loss = median(losses.collect()).unwrap_or(0.0);
         self.review_grants(now);
+        self.delays.review(now);
     }
 
     /// What half of them grant is believed at once, also of those whose grants came before it was known: they would
@@ -258,13 +312,14 @@ impl ExplicitRate {
     fn learn(&mut self, report: &Report<'_>, has_come: bool, blames: &[Blame]) {
         if has_come {
             self.on_round_trip(report);
+            self.learn_who_changes_stamps(report);
         }
-        let packet = self.packet;
         let usual_loss = self.usual_loss.max(LEAST_LOSS);
         // What goes to a node counts against its rate as well.
         let destination = &mut self.relays[report.destination.index()];
         destination.delivered.learn(report.now, has_come, self.round_trip);
         for (place, (hop, blame)) in report.path.iter().zip(blames).enumerate() {
+            let stamp = self.stamp(report, place);
             let relay = &mut self.relays[hop.slot.index()];
             relay.delivered.learn(report.now, has_come, self.round_trip);
             if has_come {
@@ -272,9 +327,8 @@ impl ExplicitRate {
                     relay.is_back = true;
                     self.losses.forget(hop.slot);
                 }
-                let stamp = report.stamp(place).filter(|_| self.config.stamps);
-                relay.on_stamp(stamp.map(|rate| PacketRate::of(rate.into(), packet).clamp(LEAST_GRANT, MOST)));
-            } else if relay.is_unknown() {
+                relay.on_stamp(stamp, self.config.confirms);
+            } else if relay.is_unknown() && self.config.tests {
                 relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
             }
             let before = self.credits.rate(hop.slot);
@@ -282,7 +336,8 @@ impl ExplicitRate {
                 self.judge(report.now, hop.slot);
             }
             let relay = self.relays[hop.slot.index()];
-            self.credits.set_on_trial(hop.slot, relay.aside_until.is_some() || relay.is_unknown());
+            let is_doubtful = relay.aside_until.is_some() || relay.is_unknown();
+            self.credits.set_on_trial(hop.slot, self.config.tries && is_doubtful);
             let rate = match (relay.aside_until, relay.granted()) {
                 (Some(_), _) => LEAST,
                 // At once: a relay takes what is not used for room, and grants it to others.
@@ -297,6 +352,30 @@ impl ExplicitRate {
                 self.credits.set_rate(report.now, hop.slot, rate);
             }
         }
+    }
+
+    /// What the relay at `place` grants, if it says so and stamps are read.
+    fn stamp(&self, report: &Report<'_>, place: usize) -> Option<PacketRate> {
+        let stamp = report.stamp(place).filter(|_| self.config.stamps)?;
+        Some(PacketRate::of(stamp.into(), self.packet).clamp(LEAST_GRANT, MOST))
+    }
+
+    /// A stamp passes the relays nearer to the sender. The first of a relay says nothing about them.
+    fn learn_who_changes_stamps(&mut self, report: &Report<'_>) {
+        for place in 1..report.path.len() {
+            let relay = &self.relays[report.path[place].slot.index()];
+            if relay.granted > 0.0
+                && let Some(stamp) = self.stamp(report, place)
+            {
+                self.stamp_changes.learn(&report.path[..place], relay.is_credible(stamp));
+            }
+        }
+    }
+
+    /// Whether a relay is known not to do what relays should.
+    fn misbehaves(&self, slot: Slot) -> bool {
+        let is_aside = self.relays[slot.index()].aside_until.is_some();
+        is_aside || self.stamp_changes.are_of(slot) || self.delays.is_out_of_line(slot)
     }
 
     /// What loss allows over a relay that stamps nothing, of which one had `share` now.
@@ -315,6 +394,9 @@ impl ExplicitRate {
             let allowed = relay.delivered.allows(LEAST);
             relay.is_back = allowed < granted;
             return granted.min(allowed);
+        }
+        if !self.config.steps {
+            return granted;
         }
         let allowed = relay.delivered.allows(first_rate(self.round_trip).max(LEAST));
         granted.min(allowed.max(self.usual_grant))
@@ -372,7 +454,10 @@ impl PathController for ExplicitRate {
     }
 
     fn timeout(&self, path: &[Slot], destination: Slot, by_pairs: Duration) -> Duration {
-        by_pairs.min(self.delays.timeout(path, destination).unwrap_or(FIRST_TIMEOUT))
+        match self.config.sums {
+            true => by_pairs.min(self.delays.timeout(path, destination).unwrap_or(FIRST_TIMEOUT)),
+            false => by_pairs,
+        }
     }
 
     fn wake(&self, now: Time) -> Wake {
@@ -388,6 +473,7 @@ impl PathController for ExplicitRate {
             + self.credits.heap_bytes()
             + self.losses.heap_bytes()
             + self.delays.heap_bytes()
+            + self.stamp_changes.heap_bytes()
             + size_of_val(&*self.relays)
             + size_of_val(&*self.loss_rates)
     }
@@ -399,6 +485,7 @@ impl PathController for ExplicitRate {
         record("loss", self.losses.of(peer));
         record("delay_ms", self.delays.of(peer).as_millis_f64());
         record("set_aside", f64::from(u8::from(relay.aside_until.is_some())));
+        record("misbehaves", f64::from(u8::from(self.misbehaves(peer))));
     }
 }
 
@@ -494,6 +581,7 @@ mod tests {
         // One ACK in ten takes it back, and it is judged anew.
         overlay.run(20.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.traced(1, "set_aside")), (1.0, 0.0));
+        assert_eq!([1, 2].map(|relay| overlay.traced(relay, "misbehaves")), [0.0, 1.0]);
         assert_eq!(overlay.rates()[2], LEAST.0);
         let losses = [1, 2].map(|relay| overlay.traced(relay, "loss"));
         assert!(losses[1] > 0.2 && losses[0] < 0.1, "{losses:?}");
@@ -544,15 +632,15 @@ mod tests {
             aside_until: None,
             asides: 0,
         };
-        relay.on_stamp(Some(PacketRate(10.0)));
-        relay.on_stamp(Some(PacketRate(1000.0)));
+        relay.on_stamp(Some(PacketRate(10.0)), true);
+        relay.on_stamp(Some(PacketRate(1000.0)), true);
         assert_eq!(relay.granted(), Some(PacketRate(10.0)));
-        relay.on_stamp(Some(PacketRate(11.0)));
-        relay.on_stamp(Some(PacketRate(1.0)));
+        relay.on_stamp(Some(PacketRate(11.0)), true);
+        relay.on_stamp(Some(PacketRate(1.0)), true);
         assert_eq!(relay.granted(), Some(PacketRate(11.0)));
-        relay.on_stamp(Some(PacketRate(1.0)));
+        relay.on_stamp(Some(PacketRate(1.0)), true);
         assert_eq!(relay.granted(), Some(PacketRate(1.0)));
-        (0..UNSTAMPED).for_each(|_| relay.on_stamp(None));
+        (0..UNSTAMPED).for_each(|_| relay.on_stamp(None, true));
         assert_eq!(relay.granted(), None);
     }
 }

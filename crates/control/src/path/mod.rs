@@ -29,6 +29,7 @@ pub mod registry;
 pub mod report;
 pub mod setup;
 pub mod slot;
+mod stamp_changes;
 mod timeouts;
 mod tomography;
 

@@ -21,14 +21,14 @@ use serde::Deserialize;
 use super::credits::Credits;
 use super::losses::{Blame, Losses};
 use super::setup::{Factory, factory};
-use super::{Hop, PathController, Report, Slot};
+use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Seconds, Time};
 use crate::units::{Bytes, Octets, PacketRate, Rate};
 use crate::wake::Wake;
 
-/// Parameters.
+/// Parameters. All but the first two are there to measure what each part is worth.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutsConfig {
@@ -36,11 +36,32 @@ pub struct TimeoutsConfig {
     pub increase: f64,
     /// The part β of its rate that a loss takes which is all a relay's own.
     pub decrease: f64,
+    /// Whether a loss is shared by who is known to lose; if not, all nodes of its path have equal shares.
+    pub shares: bool,
+    /// Whether rates grow by half each round trip until the first loss.
+    pub starts: bool,
+    /// Whether growth doubles with the time since the last loss.
+    pub quickens: bool,
+    /// Whether growth goes with the root of the rate; if not, all rates grow alike.
+    pub roots: bool,
+    /// Whether what left before the start came to its end is let pass.
+    pub ends_once: bool,
+    /// Whether a loss is taken back when its ACK comes late.
+    pub forgives: bool,
 }
 
 impl Default for TimeoutsConfig {
     fn default() -> TimeoutsConfig {
-        TimeoutsConfig { increase: 0.004, decrease: 0.05 }
+        TimeoutsConfig {
+            increase: 0.004,
+            decrease: 0.05,
+            shares: true,
+            starts: true,
+            quickens: true,
+            roots: true,
+            ends_once: true,
+            forgives: true,
+        }
     }
 }
 
@@ -97,7 +118,7 @@ impl LossRate {
         let round_trip = report.round_trip().seconds().max(SHORTEST);
         let elapsed = now.since(self.updated).seconds().min(round_trip);
         self.updated = now;
-        if self.starting {
+        if self.starting && config.starts {
             if share < PART {
                 return (rate * libm::pow(START_GROWTH, elapsed / round_trip)).min(MOST);
             }
@@ -108,14 +129,16 @@ impl LossRate {
         }
         if share >= PART {
             // What left before the start came to its end tells of its rates.
-            if report.sent_at < self.fell_at {
+            if config.ends_once && report.sent_at < self.fell_at {
                 return rate;
             }
             self.lost_at = now;
         }
         let alone = now.since(self.lost_at).seconds();
         // What a second adds to the rate.
-        let growth = PacketRate(config.increase * libm::sqrt(rate.0) * libm::exp2((alone / DOUBLING).min(20.0)));
+        let root = if config.roots { libm::sqrt(rate.0) } else { 1.0 };
+        let quicker = if config.quickens { libm::exp2((alone / DOUBLING).min(20.0)) } else { 1.0 };
+        let growth = PacketRate(config.increase * root * quicker);
         let grown = rate + growth.min(rate * FASTEST) * elapsed.0;
         (grown * (1.0 - config.decrease * share)).clamp(LEAST, MOST)
     }
@@ -155,7 +178,9 @@ impl PathController for Timeouts {
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         let Timeouts { config, credits, losses, relays, .. } = self;
+        let equal = if report.outcome == Outcome::TimedOut { 1.0 / (report.path.len() + 1) as f64 } else { 0.0 };
         losses.learn(report, |place, Blame { share, .. }| {
+            let share = if config.shares { share } else { equal };
             let slot = report.path[place].slot;
             let rate = relays[slot.index()].after(config, credits.rate(slot), report, share);
             credits.set_rate(report.now, slot, rate);
@@ -163,7 +188,9 @@ impl PathController for Timeouts {
     }
 
     fn on_late(&mut self, report: &Report<'_>, _rng: &mut Rng) {
-        self.losses.forgive(report);
+        if self.config.forgives {
+            self.losses.forgive(report);
+        }
     }
 
     fn wake(&self, now: Time) -> Wake {
@@ -187,7 +214,6 @@ impl PathController for Timeouts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Outcome;
     use crate::rtt::{PairRtts, RttConfig};
 
     const RTT: f64 = 0.5;

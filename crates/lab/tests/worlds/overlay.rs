@@ -176,12 +176,52 @@ fn relays_drop_only_while_they_are_said_to_and_senders_send_by_what_is_theirs() 
 
 #[test]
 fn stamps_that_are_raised_overload_relays_and_are_seen_through() {
-    let honest = scenario("explicit-rate", 20);
+    let mut honest = scenario("explicit-rate", 20);
+    honest.overlay.watch = Some(7);
     let mut lied = honest.clone();
     lied.overlay.misbehaving = vec![(vec![1], Misbehaviour { stamp_factor: 10.0, ..Misbehaviour::default() })];
-    let [honest, lied] = [honest, lied].map(|scenario| total(&run(&scenario)));
+    let [honest, lied] = [honest, lied].map(|scenario| run(&scenario));
+    assert_eq!(named(&honest, 1..=20), [0; 0]);
+    assert_eq!(named(&lied, 10..=20), [1], "it is from the tenth second on, and nobody else ever is");
+    let [honest, lied] = [honest, lied].map(|measured| total(&measured));
     assert!(lied.refused > 10 * honest.refused.max(10), "{} and {}", lied.refused, honest.refused);
     assert!(lied.delivered > honest.delivered / 2);
+}
+
+/// Whom the watched sender says to misbehave after each of these seconds; it never says so of anybody else.
+fn named(measured: &Measured, seconds: std::ops::RangeInclusive<usize>) -> Vec<u32> {
+    let trace = measured.rates.as_ref().expect("a sender is watched");
+    let after = |second: usize| -> Vec<u32> {
+        let says = |slot| trace.of_slot(&trace.traced["misbehaves"], slot).nth(second - 1) == Some(1.0);
+        (0..trace.known.len()).filter(|&slot| says(slot)).map(|slot| trace.known[slot]).collect()
+    };
+    let named = after(*seconds.start());
+    for second in 1..=measured.seconds.len() {
+        let now = after(second);
+        assert!(now.iter().all(|node| named.contains(node)), "{now:?} after {second} s");
+        assert!(!seconds.contains(&second) || now == named, "{now:?}, not {named:?}, after {second} s");
+    }
+    named
+}
+
+#[test]
+fn whoever_drops_delays_or_lies_is_named_within_ten_seconds_and_long_queues_name_nobody() {
+    let mut scenario = scenario("explicit-rate", 12);
+    scenario.overlay.watch = Some(19);
+    scenario.overlay.limit_model = LimitKind::Queue { longest: Duration::from_millis(100) };
+    let mut queues = scenario.clone();
+    let behaved = Misbehaviour::default();
+    scenario.overlay.misbehaving = vec![
+        ((0..4).collect(), Misbehaviour { drop: 1.0, ..behaved }),
+        (vec![4, 5], Misbehaviour { delay: Duration::SECOND, ..behaved }),
+        (vec![6, 7], Misbehaviour { stamp_factor: 10.0, ..behaved }),
+    ];
+    assert_eq!(named(&run(&scenario), 10..=12), [0, 1, 2, 3, 4, 5, 6, 7]);
+    queues.seconds = 60;
+    for longest in [500, 2_000].map(Duration::from_millis) {
+        queues.overlay.limit_model = LimitKind::Queue { longest };
+        assert_eq!(named(&run(&queues), 1..=60), [0; 0], "{longest}");
+    }
 }
 
 #[test]

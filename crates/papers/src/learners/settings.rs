@@ -35,7 +35,13 @@ pub const SETTINGS: &[Setting] = &[
     setting("2 hops, windows", &[windows, |s| s.overlay.relays = 2]),
     setting("4 hops, windows", &[windows, |s| s.overlay.relays = 4]),
     setting("20 peers, buckets", &[buckets]),
-    setting("20 peers, windows, no stamps", &[windows, no_stamps]),
+    setting("20 peers, windows, no stamps", &[windows, no_stamps, |s| s.seconds = s.seconds.max(LONGEST_CLIMB_S)]),
+    setting("40 peers, windows, no stamps", &[windows, no_stamps, |s| peers(s, 40)]),
+    setting("80 peers, windows, no stamps", &[windows, no_stamps, |s| peers(s, 80)]),
+    setting("1 hop, windows, no stamps", &[windows, no_stamps, |s| s.overlay.relays = 1]),
+    setting("2 hops, windows, no stamps", &[windows, no_stamps, |s| s.overlay.relays = 2]),
+    setting("4 hops, windows, no stamps", &[windows, no_stamps, |s| s.overlay.relays = 4]),
+    setting("20 peers, buckets, no stamps", &[buckets, no_stamps]),
     setting("200 ms", &[slow]),
     setting("1 % loss", &[lossy]),
     setting("200 ms and 1 % loss", &[slow, lossy]),
@@ -59,10 +65,8 @@ fn buckets(scenario: &mut Scenario) {
     scenario.overlay.limit_model = LimitKind::Bucket { depth: scenario.overlay.limit * Duration::SECOND };
 }
 
-/// What loss alone teaches takes long to settle.
 fn no_stamps(scenario: &mut Scenario) {
     scenario.overlay.stamps = false;
-    scenario.seconds = scenario.seconds.max(LONGEST_CLIMB_S);
 }
 
 /// A mean delay of 200 ms between two nodes: two points of a unit square are 0.52 apart.
@@ -87,7 +91,7 @@ fn heavy_tails(scenario: &mut Scenario) {
 }
 
 /// By how much delaying relays delay.
-pub const DELAY: Duration = Duration::SECOND;
+const DELAY: Duration = Duration::SECOND;
 
 /// A fifth drops everything, a tenth delays everything by a second, a tenth stamps ten times what there is.
 fn misbehaving(scenario: &mut Scenario) {
@@ -120,6 +124,13 @@ pub fn possible(overlay: &Overlay) -> f64 {
     overlay.limit.bytes_per_sec() * packet * delivered / (relayed + packet * delivered)
 }
 
+/// The same, if relays that delay or lie count as well: they carry what they are given.
+pub fn possible_of_all_who_carry(overlay: &Overlay) -> f64 {
+    let mut carried = overlay.clone();
+    carried.misbehaving.retain(|(_, misbehaviour)| misbehaviour.drop >= 1.0 || misbehaviour.forge);
+    possible(&carried)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +147,11 @@ mod tests {
         overlay.misbehaving = vec![((0..4).collect(), Misbehaviour { drop: 1.0, ..Misbehaviour::default() })];
         // Sixteen relays carry what twenty send: 400 000 x 1500 / ((3 x 1500 + 3 x 40) / 0.8 + 1500)
         assert!((possible(&overlay) - 82_474.2).abs() < 0.1, "{}", possible(&overlay));
+        // Who delays carries.
+        let delayed = Misbehaviour { delay: DELAY, ..Misbehaviour::default() };
+        overlay.misbehaving.push(((4..8).collect(), delayed));
+        assert!(possible(&overlay) < 66_000.0, "{}", possible(&overlay));
+        let carried = possible_of_all_who_carry(&overlay);
+        assert!((carried - 82_474.2).abs() < 0.1, "{carried}");
     }
 }
