@@ -34,7 +34,7 @@ pub fn remy_table(input: &[u8]) {
     let setup = Setup::new(Bytes::new(1448), Time::ZERO);
     let entry = find("remy").expect("it is registered");
     let parameters = toml::Table::from_iter([("rules".to_owned(), toml::Value::Array(rules))]);
-    if let Err(error) = (entry.build)(&setup, &parameters) {
+    if let Err(error) = entry.make(&setup, &parameters) {
         let allowed = ["no rule holds the beginning", "0 rules"];
         assert!(allowed.iter().any(|words| error.0.contains(words)), "{}", error.0);
     }

@@ -30,8 +30,8 @@ fn sender_with(controller: Box<dyn FlowController>) -> FlowSender {
 }
 
 fn sender(controller: &str, parameters: &str) -> FlowSender {
-    let build = find(controller).unwrap().build;
-    sender_with(build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap())
+    let entry = find(controller).unwrap();
+    sender_with(entry.make(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap())
 }
 
 #[test]
@@ -273,8 +273,8 @@ fn a_driver_that_wakes_late_makes_up_for_it_up_to_what_it_said() {
 /// Sends `packets` packets at once over an ECN-capable path and acknowledges them in pieces:
 /// at each instant those up to a number, with a count of marks.
 fn marked(packets: u64, answers: &[(u64, u64)]) -> FlowSender {
-    let build = find("fixed").unwrap().build;
-    let controller = build(&Setup::new(PACKET, Time::ZERO), &"window = 100".parse().unwrap()).unwrap();
+    let fixed = find("fixed").unwrap();
+    let controller = fixed.make(&Setup::new(PACKET, Time::ZERO), &"window = 100".parse().unwrap()).unwrap();
     let mut sender =
         FlowSender::new(SenderConfig { ecn: true, ..config() }, controller, 1, Rng::stream(1, "controller"));
     sender.write(ME, packets * PACKET.get(), false);
@@ -307,8 +307,8 @@ fn counts_of_marks_that_no_path_gives_end_ecn_for_that_receiver() {
 #[test]
 fn marks_that_could_not_have_come_are_not_reported_to_the_controller() {
     // Reno halves once for the first mark; what a failed validation reports halves nothing.
-    let build = find("reno").unwrap().build;
-    let build = || build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let reno = find("reno").unwrap();
+    let build = || reno.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     for (ecn, ce_count, halved) in [(true, 1, true), (true, 7, false), (false, 1, false)] {
         let mut sender = FlowSender::new(SenderConfig { ecn, ..config() }, build(), 1, Rng::stream(1, "controller"));
         sender.write(ME, u64::MAX, false);
@@ -338,8 +338,8 @@ fn what_a_receiver_says_it_waited_counts_up_to_what_it_promised() {
 
 #[test]
 fn a_window_shared_by_receivers_is_spread_over_the_round_trip_of_each_one_that_gets_a_packet() {
-    let build = find("fixed").unwrap().build;
-    let controller = build(&Setup::new(PACKET, Time::ZERO), &"window = 20".parse().unwrap()).unwrap();
+    let fixed = find("fixed").unwrap();
+    let controller = fixed.make(&Setup::new(PACKET, Time::ZERO), &"window = 20".parse().unwrap()).unwrap();
     let config = SenderConfig { paced: true, ..config() };
     let mut sender = FlowSender::new(config, controller, 2, Rng::stream(1, "controller"));
     sender.on_handshake(PeerId(0), Duration::from_millis(10));

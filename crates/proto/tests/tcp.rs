@@ -218,9 +218,9 @@ fn the_last_segments_are_found_by_the_timer_alone() {
 #[test]
 fn a_timeout_restarts_reno_and_cubic_from_one_packet_up_to_a_lower_threshold() {
     for (name, share) in [("reno", 0.5), ("cubic", 0.7)] {
-        let build = find(name).unwrap().build;
+        let entry = find(name).unwrap();
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut pair = Pair::new(build(&setup, &toml::Table::new()).unwrap());
+        let mut pair = Pair::new(entry.make(&setup, &toml::Table::new()).unwrap());
         pair.sender.write(ME, u64::MAX, false);
         let mut sent = pair.send();
         sent = pair.deliver(&sent, &[]);
@@ -251,8 +251,8 @@ fn a_timeout_restarts_reno_and_cubic_from_one_packet_up_to_a_lower_threshold() {
 
 #[test]
 fn in_a_recovery_the_window_rests_until_the_ack_that_ends_it() {
-    let build = find("reno").unwrap().build;
-    let mut pair = Pair::new(build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+    let reno = find("reno").unwrap();
+    let mut pair = Pair::new(reno.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
     pair.sender.write(ME, u64::MAX, false);
     let sent = pair.send();
     let left = pair.deliver(&sent, &[1]);
@@ -323,8 +323,8 @@ fn only_the_first_partial_ack_of_a_recovery_sets_the_timer_anew() {
 #[test]
 fn an_ack_that_jumps_over_what_arrived_behind_a_gap_lets_a_window_grow_by_a_packet() {
     for name in ["reno", "cubic", "bic", "westwood", "compound", "vegas"] {
-        let build = find(name).unwrap_or_else(|error| panic!("{error}")).build;
-        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let entry = find(name).unwrap_or_else(|error| panic!("{error}"));
+        let controller = entry.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
         let mut pair = Pair::without_sack(AckForm::Cumulative, controller);
         pair.sender.write(ME, u64::MAX, false);
         let sent = pair.send();
@@ -364,8 +364,8 @@ fn duplicate_acks_of_what_a_timeout_sent_again_begin_no_recovery() {
 
 /// What leaves and when of 200 packets, of which a fifth is lost at random.
 fn everything_sent(form: AckForm, seed: u64) -> Vec<(Time, u64)> {
-    let build = find("reno").unwrap().build;
-    let mut pair = Pair::without_sack(form, build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+    let reno = find("reno").unwrap();
+    let mut pair = Pair::without_sack(form, reno.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
     let mut luck = Rng::stream(seed, "losses");
     pair.sender.write(ME, 200 * PACKET.get(), true);
     let mut left = pair.send();
@@ -423,8 +423,8 @@ fn after_an_idle_time_of_a_timeout_a_window_is_the_first_one_again_below_the_sam
             (LossRecovery::Rfc6582, false),
         ] {
             let tcp = TcpOptions { restart_after_idle: restarts, ..TcpOptions::default() };
-            let build = find(name).unwrap_or_else(|error| panic!("{error}")).build;
-            let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+            let entry = find(name).unwrap_or_else(|error| panic!("{error}"));
+            let controller = entry.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
             let mut pair = Pair::under(recovery, recovery.ack_form(), tcp, controller);
             pair.sender.write(ME, 100 * PACKET.get(), false);
             let mut left = pair.send();

@@ -128,9 +128,9 @@ impl Flow {
         }
         let nodes = receivers as usize + 1;
         let mut world = World::new(Links::new(network, nodes, &ways, path.seed), AsTheyAre, (), ());
-        let build = find("fixed").unwrap().build;
+        let fixed = find("fixed").unwrap();
         let parameters = format!("window = {window}.0").parse().unwrap();
-        let controller = build(&Setup::new(PACKET, Time::ZERO), &parameters).unwrap();
+        let controller = fixed.make(&Setup::new(PACKET, Time::ZERO), &parameters).unwrap();
         let mut sender = FlowSender::new(config, controller, receivers as usize, Rng::stream(1, "controller"));
         write(&mut sender);
         let mut end = SendingEnd::new(SIZES, 1..=receivers);

@@ -109,8 +109,8 @@ fn measure(nodes: u32, controller: &str, both_ways: bool, config: SessionConfig,
     let period = Duration::from_nanos(1_000_000_000 * sends_to / rate);
     let mut world = World::new(access(nodes as usize, MBIT(10), MBIT(50), 0.0, 1), AsTheyAre, (), ());
     for node in 0..nodes {
-        let build = find(controller).unwrap().build;
-        let controller = build(&Setup::new(Bytes::new(1316), Time::ZERO), &toml::Table::new()).unwrap();
+        let entry = find(controller).unwrap();
+        let controller = entry.make(&Setup::new(Bytes::new(1316), Time::ZERO), &toml::Table::new()).unwrap();
         let phase = Rng::indexed(1, "phase", u64::from(node)).bits() % period.as_nanos();
         let source = Source {
             // Far and near in the numbers, so that no two share all their neighbours.

@@ -78,8 +78,8 @@ fn access<P: Default>(nodes: usize, up: Rate, down: Rate, jitter: f64, seed: u64
 }
 
 fn peer(node: u32, plan: Plan, controller: &str, config: SessionConfig, seed: u64) -> Peer {
-    let build = find(controller).unwrap().build;
-    let controller = build(&Setup::new(Bytes::new(1316), Time::ZERO), &toml::Table::new()).unwrap();
+    let entry = find(controller).unwrap();
+    let controller = entry.make(&Setup::new(Bytes::new(1316), Time::ZERO), &toml::Table::new()).unwrap();
     let rng = Rng::indexed(seed, "peer", u64::from(node));
     let app = Toy::new(plan, Duration::from_nanos(Rng::indexed(seed, "phase", u64::from(node)).bits() % 50_000_000));
     FlowSessions::new(app, config, key_of(node), controller, &rng)
