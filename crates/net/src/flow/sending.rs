@@ -426,8 +426,8 @@ mod tests {
             recovery: LossRecovery::Rack,
             tcp: TcpOptions::default(),
         };
-        let build = find(controller).unwrap().build;
-        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let controller = find(controller).unwrap();
+        let controller = controller.make(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
         FlowSender::new(config, controller, 1, Rng::stream(1, "controller"))
     }
 

@@ -170,11 +170,10 @@ mod tests {
         let mut again: Table = toml::to_string(&parameters).unwrap().parse().unwrap();
         assert_eq!(again, parameters);
         let build = find("policy").unwrap().build;
-        let setup = Setup::new(Bytes::new(1000), Time::ZERO);
-        assert!(build(&setup, &again).is_ok());
+        assert!(build(&again).is_ok());
         let biases = again["network"]["cell"]["state"]["biases"].as_array_mut().unwrap();
         biases.pop();
-        let error = build(&setup, &again).unwrap_err().to_string();
+        let error = build(&again).err().expect("a state lacks a bias").to_string();
         assert!(error.contains("the cell's states have 12 weights and 5 biases"), "{error}");
     }
 
