@@ -214,7 +214,8 @@ mod tests {
         of_greedy.remove(0);
         assert_eq!(turns(&of_greedy), [0]);
         drop((of_greedy, of_other));
-        assert_eq!((places.state().files.all, places.state().files.of.len()), (0, 0));
+        let state = places.state();
+        assert_eq!((state.files.all, state.files.of.len()), (0, 0));
     }
 
     #[test]
@@ -246,6 +247,7 @@ mod tests {
         drop(six);
         assert!(places.connect(source(1)).is_some());
         drop(two);
-        assert_eq!((places.state().connections.all, places.state().connections.of.len()), (0, 0));
+        let state = places.state();
+        assert_eq!((state.connections.all, state.connections.of.len()), (0, 0));
     }
 }
