@@ -102,6 +102,8 @@ pub struct Guards {
     count: usize,
     state: GuardState,
     failing: BTreeMap<PublicKey, Failing>,
+    /// When they were chosen last: whoever was to be tried again by then has been considered.
+    chosen_at: Time,
 }
 
 /// Which guards a user's packets take now.
@@ -141,7 +143,7 @@ impl Guards {
         // What was written down may have been written by anybody: it takes no more than it ever could.
         state.kept.truncate(4 * (MOST_GUARDS + SPARES));
         state.drawn.truncate(4 * (MOST_GUARDS + SPARES));
-        Guards { count, state, failing: BTreeMap::new() }
+        Guards { count, state, failing: BTreeMap::new(), chosen_at: Time::ZERO }
     }
 
     /// How many a user has, g.
@@ -170,14 +172,16 @@ impl Guards {
         failing.tries += 1;
     }
 
-    /// When one that failed is tried again, if one failed: [`Guards::choose`] then names it again.
+    /// When one that failed may be tried again that was not when they were chosen last, if there is one:
+    /// [`Guards::choose`] then considers it.
     pub fn retry_at(&self) -> Option<Time> {
-        self.failing.values().map(|failing| failing.retry_at).min()
+        self.failing.values().map(|failing| failing.retry_at).filter(|at| *at > self.chosen_at).min()
     }
 
     /// The guards to use at `now`, by the document; draws what is missing and may be drawn.
     pub fn choose(&mut self, document: &Document, now: Time, wall: UnixTime, rng: &mut Rng) -> Choice {
         let before = self.state.clone();
+        self.chosen_at = now;
         self.review(document, wall);
         let mut in_use = self.usable(document, now);
         // All g of them first; then one more at a time, and only while none answers.
@@ -300,6 +304,25 @@ mod tests {
             choice.iter().map(|relay| identity(document, *relay)).collect::<Vec<_>>()
         };
         assert_eq!(names(&other, &moved.in_use), names(&document, &first.in_use));
+    }
+
+    #[test]
+    fn one_that_is_tried_again_is_chosen_once_and_not_ever_again_until_it_answers() {
+        let document = document(1, 50);
+        let mut rng = Rng::stream(1, "guards");
+        let mut guards = Guards::new(2, GuardState::default());
+        let first = guards.choose(&document, at(0.0), WALL, &mut rng).in_use;
+        for (relay, failed) in first.iter().zip([0.0, 1.0]) {
+            guards.on_failure(&identity(&document, *relay), at(failed));
+        }
+        assert_eq!(guards.retry_at(), Some(at(5.0)));
+        let again = guards.choose(&document, at(5.0), WALL, &mut rng).in_use;
+        assert_eq!(again, first[..1]);
+        assert_eq!(guards.retry_at(), Some(at(6.0)), "the other; of the one it is not known whether it answers");
+        assert_eq!(guards.choose(&document, at(6.0), WALL, &mut rng).in_use, first);
+        assert_eq!(guards.retry_at(), None);
+        guards.on_failure(&identity(&document, first[0]), at(8.0));
+        assert_eq!(guards.retry_at(), Some(at(18.0)));
     }
 
     #[test]
