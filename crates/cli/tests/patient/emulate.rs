@@ -51,15 +51,18 @@ fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}/ns/net")).exists()
 }
 
-/// Until threads of the process are in other namespaces than it: then packets flow.
+/// Until threads of the process have been in other namespaces than it for a second: then packets flow. Whether there can
+/// be namespaces is found out before, in less.
 fn wait_for_namespaces(pid: u32) {
     let began = Instant::now();
     let namespace = |path: &Path| std::fs::read_link(path.join("ns/net")).ok();
     let own = namespace(Path::new(&format!("/proc/{pid}")));
     let is_elsewhere = |task: std::fs::DirEntry| namespace(&task.path()).is_some_and(|of_task| Some(of_task) != own);
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    while !tasks().any(is_elsewhere) {
+    let mut since = None;
+    while since.is_none_or(|since: Instant| since.elapsed() < Duration::from_secs(1)) {
         assert!(began.elapsed() < Duration::from_secs(120), "it never began");
+        since = tasks().any(is_elsewhere).then(|| since.unwrap_or_else(Instant::now));
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -258,6 +258,9 @@ pub fn run(scenario: &OnionRunScenario, monitor: &dyn Monitor) -> Result<OnionMe
             });
             last = totals;
             monitor.on_second();
+            if monitor.is_interrupted() {
+                break;
+            }
         }
     }
     let totals = world.totals();

@@ -200,11 +200,11 @@ async fn who_does_not_hear_the_answers_takes_no_place() {
 }
 
 #[tokio::test]
-async fn one_address_gets_its_share_of_the_places_and_gives_it_back() {
+async fn one_address_gets_its_share_of_the_connections_and_gives_them_back() {
     let folder = tempfile::tempdir().unwrap();
     let identity = Identity::generate();
     let store = DiskStore::open(folder.path()).unwrap();
-    let limits = Limits { files: 4, files_of_one: 2, ..Limits::default() };
+    let limits = Limits { sessions_of_one: 2, ..Limits::default() };
     let receiver = Receiver::new(LOCAL.parse().unwrap(), &identity, store, limits, Senders::Anybody).unwrap();
     let address = receiver.address().unwrap();
     let (tls, _) = identity::client_tls(None, PROTOCOL).unwrap();
@@ -219,7 +219,7 @@ async fn one_address_gets_its_share_of_the_places_and_gives_it_back() {
         first.close(0u32.into(), b"");
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while connect().await.is_err() {
-            assert!(std::time::Instant::now() < deadline, "its place is free again");
+            assert!(std::time::Instant::now() < deadline, "there is room for one again");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
