@@ -40,7 +40,7 @@ fn quoted() -> Vec<(String, Vec<String>)> {
         let text = fs::read_to_string(&path).unwrap();
         // Tables of experiments hold metrics, under the names that runs gave them.
         let tables = path.starts_with(root().join("experiments"));
-        let quoted = text.lines().filter(|line| !line.starts_with("```") && !(tables && line.starts_with('|')));
+        let quoted = text.lines().filter(|line| !(line.starts_with("```") || tables && line.starts_with('|')));
         let quoted = quoted.flat_map(|line| line.split('`').skip(1).step_by(2).map(str::to_owned));
         (path.strip_prefix(root()).unwrap().display().to_string(), quoted.collect())
     };
