@@ -1,9 +1,10 @@
-//! Waits that end at an instant, not at the next millisecond: a pacer's are far shorter.
+//! Waits that end at an instant, not at the next millisecond: a pacer's are far shorter. All loops over
+//! descriptors wait here: the runtime's for sockets, the emulator's for TUN devices.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use anabranch_control::time::Duration;
@@ -11,12 +12,10 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::udp::Socket;
-
 /// The waker's own number.
 const WAKER: u64 = u64::MAX;
 
-/// Sockets that one wait tells of at most; the next tells of the others.
+/// Descriptors that one wait tells of at most; the next tells of the others.
 const MOST_AT_ONCE: usize = 64;
 
 /// Ends the wait of a loop that another thread turns.
@@ -31,17 +30,17 @@ impl Waker {
     }
 }
 
-/// Waits for sockets, for time, and for a [`Waker`].
+/// Waits for sockets and devices, for time, and for a [`Waker`].
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub struct Waiter {
     epoll: OwnedFd,
     waker: Waker,
     sharp: bool,
 }
 
-/// What a socket is ready for.
+/// What a socket or device is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
+pub struct Ready {
     /// Its number.
     pub number: usize,
     /// Something can be read, an error perhaps.
@@ -51,7 +50,11 @@ pub(crate) struct Ready {
 }
 
 impl Waiter {
-    /// Watches no socket yet.
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no room for another descriptor.
     pub fn new() -> io::Result<Waiter> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waker = Waker(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
@@ -59,22 +62,35 @@ impl Waiter {
         Ok(Waiter { epoll, waker, sharp: false })
     }
 
+    /// Ends a wait of this from another thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
     /// Watches `socket` from now on, as `number`, for what can be read.
-    pub fn watch(&self, socket: &Socket, number: usize) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub fn watch(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), EventFlags::IN)?)
     }
 
     /// Whether `socket`, watched as `number`, is also watched for room.
-    pub fn watch_room(&self, socket: &Socket, number: usize, wanted: bool) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub fn watch_room(&self, socket: impl AsFd, number: usize, wanted: bool) -> io::Result<()> {
         let flags = if wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(number as u64), flags)?)
     }
 
-    /// Waits until a socket is ready, at most for `longest`; `ready` is called with which are.
+    /// Waits until one is ready, at most for `longest`; `ready` is called with which are.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
     pub fn wait(&mut self, longest: Option<Duration>, mut ready: impl FnMut(Ready)) -> io::Result<()> {
         if !self.sharp {
             // By default Linux wakes a thread up to 50 us late, to save energy.
@@ -120,6 +136,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::udp::Socket;
 
     fn watched() -> (Waiter, Socket) {
         let waiter = Waiter::new().unwrap();

@@ -5,13 +5,10 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::{Event, LinkId, Network, TimerId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ip::{self, Unfit};
@@ -21,6 +18,7 @@ use crate::namespace::TestbedError;
 use crate::realtime;
 use crate::tun::Tun;
 use anabranch_net::clock::{Clock, std_duration};
+use anabranch_net::wait::Waiter;
 
 /// Packets that are read from a device before another has its turn.
 const BATCH: usize = 64;
@@ -56,6 +54,9 @@ pub struct Engine {
     clock: Clock,
     network: Network<Payload>,
     devices: Vec<Tun>,
+    waiter: Waiter,
+    /// At which devices packets may wait.
+    readable: Vec<bool>,
     ways: HashMap<(Ipv4Addr, Ipv4Addr), Way>,
     /// The device that each route leads to.
     exits: Vec<usize>,
@@ -98,10 +99,18 @@ impl Engine {
             network.set_timer(TimerId((sources.len() + place) as u32), Time::ZERO);
         }
         let longest = devices.iter().map(|device| device.mtu() as usize).max().unwrap_or(0);
+        let watch = || -> io::Result<Waiter> {
+            let waiter = Waiter::new()?;
+            devices.iter().enumerate().try_for_each(|(number, device)| waiter.watch(device, number))?;
+            Ok(waiter)
+        };
+        let waiter = watch().map_err(TestbedError::system("watch the TUN devices"))?;
         Ok(Engine {
             clock,
             report: Report::new(routes.len(), devices.len(), sources.len(), false),
             network,
+            waiter,
+            readable: vec![true; devices.len()],
             devices,
             ways,
             exits,
@@ -229,8 +238,11 @@ impl Engine {
     /// Reads what waits at the devices, a batch at most from each; how many packets.
     fn read(&mut self) -> Result<usize, TestbedError> {
         let mut all = 0;
-        let waiting = self.has_packets()?;
-        for device in (0..self.devices.len()).filter(|&device| waiting[device]) {
+        self.look_for_packets()?;
+        for device in 0..self.devices.len() {
+            if !self.readable[device] {
+                continue;
+            }
             for _ in 0..BATCH {
                 match self.devices[device].read(&mut self.scratch) {
                     Ok(length) => {
@@ -246,12 +258,12 @@ impl Engine {
         Ok(all)
     }
 
-    /// At which devices packets may wait: one question is cheaper than a try at each of many.
-    fn has_packets(&self) -> Result<Vec<bool>, TestbedError> {
-        if self.devices.len() <= FEW_DEVICES {
-            return Ok(vec![true; self.devices.len()]);
+    /// Finds out at which devices packets may wait: one question is cheaper than a try at each of many.
+    fn look_for_packets(&mut self) -> Result<(), TestbedError> {
+        if self.devices.len() > FEW_DEVICES {
+            self.wait(Duration::ZERO)?;
         }
-        self.poll_devices(&Timespec { tv_sec: 0, tv_nsec: 0 })
+        Ok(())
     }
 
     /// A packet was read: it is offered to the model, after all that is due by now.
@@ -339,21 +351,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for a packet, for so long at most.
-    fn wait(&self, longest: Duration) -> Result<(), TestbedError> {
-        let nanos = longest.as_nanos();
-        let timeout = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
-        self.poll_devices(&timeout).map(drop)
-    }
-
-    /// Waits until a packet waits somewhere, for so long at most; where some do.
-    fn poll_devices(&self, timeout: &Timespec) -> Result<Vec<bool>, TestbedError> {
-        let mut waiting: Vec<PollFd<'_>> =
-            self.devices.iter().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN)).collect();
-        match poll(&mut waiting, Some(timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(waiting.iter().map(|device| !device.revents().is_empty()).collect()),
-            Err(error) => Err(TestbedError::system("wait for packets")(error)),
+    /// Waits until packets wait at a device, for `longest` at most.
+    fn wait(&mut self, longest: Duration) -> Result<(), TestbedError> {
+        let Engine { waiter, readable, devices, .. } = self;
+        if devices.len() > FEW_DEVICES {
+            readable.fill(false);
         }
+        let waited = waiter.wait(Some(longest), |ready| readable[ready.number] = true);
+        waited.map_err(TestbedError::system("wait for packets"))
     }
 
     /// Tells packets that are on their way from those that are gone: the former arrive in
