@@ -19,7 +19,7 @@ mod sending;
 
 use anabranch_onion::session::{ReadOutcome, StreamId};
 
-pub use receiving::{FileEvent, Files};
+pub use receiving::Files;
 pub use sending::{Sending, SendingState};
 
 use super::streams::End;
