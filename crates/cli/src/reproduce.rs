@@ -226,12 +226,7 @@ fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -
             Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)))
         }
         // Of many, one has no result.
-        Err(
-            error @ (ExperimentError::Overlay(_)
-            | ExperimentError::Flow(_)
-            | ExperimentError::Onion(_)
-            | ExperimentError::Stream(_)),
-        ) => Err(Failure::new(format!("{}: {error}", experiment.id))),
+        Err(ExperimentError::Run(error)) => Err(Failure::new(format!("{}: {error}", experiment.id))),
         other => Ok(other?),
     }
 }

@@ -7,6 +7,13 @@ use crate::units::{Bytes, Rate};
 /// A rate that rises by this factor at once was held down by somebody else: no controller's start is so steep.
 const FAR: u64 = 16;
 
+/// When all that has left will have passed at the rate, if so far it would have by `due`, and at `now` a packet leaves
+/// that takes `time` at it: of the time that was not used before, no more than `spare` counts (GCRA, ITU-T I.371).
+#[inline]
+pub fn charged(due: Time, now: Time, spare: Duration, time: Duration) -> Time {
+    due.max(now.before(spare)) + time
+}
+
 /// Says when the next packet may leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
@@ -39,8 +46,7 @@ impl Pacer {
     /// used before, no more than `spare` counts.
     #[inline]
     pub fn charge(&mut self, now: Time, spare: Duration, time: Duration) {
-        let earliest = Time::from_nanos(now.as_nanos().saturating_sub(spare.as_nanos()));
-        self.caught_up = self.caught_up.max(earliest) + time;
+        self.caught_up = charged(self.caught_up, now, spare, time);
         self.left = now;
     }
 

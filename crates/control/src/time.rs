@@ -52,6 +52,11 @@ impl Time {
     pub const fn since(self, earlier: Time) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
+
+    /// The instant `span` before this one; the beginning of the run if there is none.
+    pub const fn before(self, span: Duration) -> Time {
+        Time(self.0.saturating_sub(span.0))
+    }
 }
 
 impl Duration {

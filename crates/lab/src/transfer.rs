@@ -4,35 +4,22 @@
 //! Nothing depends on the machine that simulates, except that keys are drawn anew in each run; no delay
 //! follows from them.
 
+pub mod stepped;
+
 use std::fmt;
 use std::net::SocketAddr;
 
-use anabranch_control::path::Slot;
-use anabranch_control::path::registry::{Entry, Pacing, Setup};
-use anabranch_control::rng::Rng;
-use anabranch_control::rtt::RttConfig;
+use anabranch_control::path::registry::{Entry, Pacing};
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::courier::{Courier, SendCounters};
+use anabranch_control::units::Rate;
+use anabranch_proto::courier::SendCounters;
 use anabranch_proto::limiter::LimitModel;
-use anabranch_proto::message::{FileName, Offer};
-use anabranch_proto::path_sender::{PathSender, SenderConfig};
-use anabranch_proto::peer::{Peer, Sender};
-use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::seal::Identity;
-use anabranch_proto::transfer::{FileSender, Limits, Phase, Receiver, block_size};
+use anabranch_proto::transfer::{Phase, block_size};
 use anabranch_proto::wire;
-use anabranch_sim::delay::{DelayModel, JitterTail};
-use anabranch_sim::fabric::NodeId;
-use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
+use anabranch_sim::delay::DelayModel;
 
+use self::stepped::{SteppedFile, addresses, refused};
 use crate::physical::{self, Sizes};
-use crate::soak::disks::Disks;
-use crate::soak::store::{MemorySource, MemoryStore, Shelf, SourceFault};
-use crate::world::{Address, OnTheWire, World};
-
-/// As `send` has it (`SenderSetup`), and so what follows of it: no ACK is late sooner.
-const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// So often it is looked at.
 const LOOK: Duration = Duration::from_millis(1);
@@ -109,71 +96,49 @@ impl Measured {
     }
 }
 
-type Network = World<Peer, Pairs<Letter<Vec<u8>>>, OnTheWire, (), Disks>;
-
 impl OneFile {
+    /// The longest way of a packet.
+    fn route(&self) -> Vec<SocketAddr> {
+        let addresses = addresses(self.relays.len());
+        let source = wire::unknown_source(addresses[0]);
+        let relays = addresses[..self.hops].iter().copied();
+        [source].into_iter().chain(relays).chain([addresses[self.relays.len()]]).collect()
+    }
+
+    /// Bytes of a block.
+    fn block(&self) -> u16 {
+        block_size(&self.route(), self.packet).expect("a packet has room for data")
+    }
+
+    /// What no controller exceeds, in bytes of the file a second.
+    fn possible(&self) -> f64 {
+        let ack = wire::ack_len(&self.route()) as f64;
+        let sizes = Sizes { packet: self.packet as f64, ack, payload: f64::from(self.block()) };
+        let limits: Vec<Rate> = self.relays.iter().map(|&(_, limit)| limit).collect();
+        physical::one_sender(&limits, self.hops, &sizes)
+    }
+
     /// Sends the file.
     ///
     /// # Panics
     ///
     /// When it does not arrive within an hour, or for paths that can't be.
     pub fn run(&self) -> Measured {
-        let count = self.relays.len();
-        let node = |number: usize| NodeId(number as u32);
-        let addresses: Vec<SocketAddr> = (0..=count).map(|number| SocketAddr::of(node(number))).collect();
-        let route: Vec<SocketAddr> = [wire::unknown_source(addresses[0])]
-            .into_iter()
-            .chain(addresses[..self.hops].iter().copied())
-            .chain([addresses[count]])
-            .collect();
-        let block = block_size(&route, self.packet).expect("a packet has room for data");
-        let sizes = Sizes { packet: self.packet as f64, ack: wire::ack_len(&route) as f64, payload: f64::from(block) };
-        let limits: Vec<Rate> = self.relays.iter().map(|&(_, limit)| limit).collect();
-        let packet = Bytes::new(self.packet as u64);
-        let config = SenderConfig { peers: count + 1, relays: self.hops, packet, rtt: RttConfig::default() };
-        let setup = Setup { peers: count + 1, packet, start: Time::ZERO, pacing: self.pacing };
-        let made = self.controller.build.make(&setup, &toml::Table::new()).expect("not for simulation only");
-        let sender = PathSender::new(&config, made.expect("defaults are valid"), Rng::stream(self.seed, "sender"));
-        let sender = sender.with_least_timeout(LEAST_TIMEOUT).with_moving_deadlines();
-        let deliver = |sender| Courier::new(sender, addresses, packet, None, [3; 32]);
-        let courier = match self.controller.reads_telemetry {
-            true => deliver(sender.with_relays_in_order()).with_bound(),
-            false => deliver(sender),
-        };
-        let file: Vec<u8> = (0..self.length).map(|place| (place >> 8) as u8 ^ place as u8).collect();
-        let (length, hash) = (self.length as u64, *blake3::hash(&file).as_bytes());
-        let offer = Offer { name: FileName::sanitised("file"), length, block, hash };
-        let identity = Identity::generate();
-        let key = Some(identity.public());
-        let sender = FileSender::new(Time::ZERO, courier, Slot(count as u16), key, offer);
-        let store = MemoryStore::new(Shelf::default(), u64::MAX);
-        let source = MemorySource::new(file.into(), SourceFault::None);
-        let config =
-            PairsConfig { delay: self.delay.clone(), jitter: self.jitter, jitter_tail: JitterTail::Normal, loss: 0.0 };
-        let pairs = Pairs::new(config, count + 2, self.seed);
-        let mut network: Network = World::new(pairs, OnTheWire, (), Disks::new(store, source, [None; 2], self.seed));
-        for &(model, limit) in &self.relays {
-            network.join(Peer::new(RelayNode::new(model, limit), None, None));
-        }
-        network.join(Peer::new(RelayNode::end(), Some(Receiver::new(identity, Limits::default())), None));
-        network.join(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))));
-
+        let mut world = SteppedFile::new(self);
         let mut dying = self.dying.clone();
         let (mut accepted, mut arrived) = (None, [None; PARTS.len()]);
         let done = loop {
-            network.step(network.now() + LOOK);
-            let now = network.now();
+            world.step(world.now() + LOOK);
+            let now = world.now();
             assert!(now < LONGEST, "the file has not arrived within an hour");
             dying.retain(|&(relay, at)| {
                 let lives = now < at;
                 if !lives {
-                    network.leave(node(relay));
+                    world.kill(relay);
                 }
                 lives
             });
-            let Some(Sender::File(sender)) = network.node(node(count + 1)).and_then(Peer::sender) else {
-                unreachable!("the last node sends a file");
-            };
+            let sender = world.sender();
             if sender.phase() >= Phase::Sending {
                 accepted.get_or_insert(now);
             }
@@ -188,28 +153,18 @@ impl OneFile {
                 None => {}
             }
         };
-        let Some(Sender::File(sender)) = network.node(node(count + 1)).and_then(Peer::sender) else {
-            unreachable!("the last node sends a file");
-        };
-        let relays = (0..count).filter_map(|number| network.node(node(number)));
-        let (mut refused, mut forwarded) = (0, 0);
-        for relay in relays {
-            let counters = relay.relay().counters();
-            refused += counters.refused_data + counters.refused_acks;
-            forwarded += counters.forwarded;
-        }
-        let receiver = network.node(node(count)).and_then(Peer::receiver).expect("it receives");
-        let since = |time: Option<Time>| time.unwrap_or(network.now()).since(Time::ZERO);
+        let courier = world.sender().courier();
+        let since = |time: Option<Time>| time.unwrap_or(world.now()).since(Time::ZERO);
         Measured {
             accepted: since(accepted),
             arrived: arrived.map(since),
             took: done.took,
-            possible: physical::one_sender(&limits, self.hops, &sizes),
-            round_trip: sender.courier().smoothed_rtt().unwrap_or(Duration::ZERO),
-            packets: *sender.courier().counters(),
-            refused,
-            forwarded,
-            duplicates: receiver.counters().duplicates,
+            possible: self.possible(),
+            round_trip: courier.smoothed_rtt().unwrap_or(Duration::ZERO),
+            packets: *courier.counters(),
+            refused: world.relays().map(refused).sum(),
+            forwarded: world.relays().map(|relay| relay.counters().forwarded).sum(),
+            duplicates: world.receiver().counters().duplicates,
         }
     }
 }
@@ -217,6 +172,8 @@ impl OneFile {
 #[cfg(test)]
 mod tests {
     use anabranch_control::path::registry;
+    use anabranch_control::rng::Rng;
+    use anabranch_control::units::Bytes;
 
     use super::*;
 

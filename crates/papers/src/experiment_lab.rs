@@ -25,6 +25,7 @@ use anabranch_lab::monitor::Monitor;
 use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
 use anabranch_lab::stream::{self, StreamMeasured, StreamRunError};
+use anabranch_lab::sweep::PointError;
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
 use anabranch_scenario::onion::OnionScenario;
 use anabranch_scenario::onion_run::OnionRunScenario;
@@ -75,18 +76,9 @@ pub enum ExperimentError {
     /// Its expectations do not read.
     #[error(transparent)]
     Expected(#[from] ExpectedError),
-    /// An overlay's controller refused its parameters, or nothing was delivered.
+    /// A run has no result.
     #[error(transparent)]
-    Overlay(#[from] OverlayRunError),
-    /// A flow's controller refused its parameters or misbehaved, or nothing was delivered.
-    #[error(transparent)]
-    Flow(#[from] FlowRunError),
-    /// Users of an onion overlay cannot choose so, or nothing was delivered.
-    #[error(transparent)]
-    Onion(#[from] OnionRunError),
-    /// Nothing of a stream was delivered.
-    #[error(transparent)]
-    Stream(#[from] StreamRunError),
+    Run(#[from] PointError),
     /// A controller that was asked for does not exist.
     #[error(transparent)]
     Controller(#[from] UnknownController),
@@ -624,6 +616,18 @@ impl Lab<OnionScenario> {
         Lab::with_scenario(experiment, request, scenario)
     }
 }
+
+macro_rules! of_runs {
+    ($($error:ty),+) => {
+        $(impl From<$error> for ExperimentError {
+            fn from(error: $error) -> ExperimentError {
+                ExperimentError::Run(error.into())
+            }
+        })+
+    };
+}
+
+of_runs!(OverlayRunError, FlowRunError, OnionRunError, StreamRunError);
 
 impl From<Infallible> for ExperimentError {
     fn from(never: Infallible) -> ExperimentError {

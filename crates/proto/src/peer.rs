@@ -4,7 +4,7 @@ use core::convert::Infallible;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Bytes;
+use anabranch_control::units::{Bytes, Rate};
 
 use crate::courier::Courier;
 use crate::load::LoadSender;
@@ -142,6 +142,11 @@ impl Peer {
     /// Its relay.
     pub fn relay(&self) -> &RelayNode {
         &self.relay
+    }
+
+    /// What its relay forwards from now on.
+    pub fn set_limit(&mut self, now: Time, limit: Rate) {
+        self.relay.set_limit(now, limit);
     }
 
     /// Its receiver, if it has one.

@@ -133,6 +133,11 @@ impl RelayNode {
         self.relay.limit()
     }
 
+    /// The limit is `limit` from now on.
+    pub fn set_limit(&mut self, now: Time, limit: Rate) {
+        self.relay.set_limit(now, limit);
+    }
+
     /// `datagram`, of `size` bytes, has arrived. What is forwarded is changed in place.
     pub fn on_datagram(
         &mut self,

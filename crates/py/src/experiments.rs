@@ -35,10 +35,7 @@ pub fn reproduce(
     let request = Request { length, seed, controllers, settings, policies, ..Request::default() };
     let refused = |error: ExperimentError| match error {
         ExperimentError::Scenario(error) => errors::scenario(error),
-        ExperimentError::Overlay(_)
-        | ExperimentError::Flow(_)
-        | ExperimentError::Onion(_)
-        | ExperimentError::Stream(_) => errors::run(error),
+        ExperimentError::Run(error) => errors::run(error),
         other => errors::value(other),
     };
     let seed = experiment.seed(&request).map_err(refused)?;

@@ -2,6 +2,7 @@
 //! It knows no protocol; who uses it decides what an event is.
 
 pub mod access;
+pub mod agenda;
 pub mod delay;
 pub mod event_queue;
 pub mod fabric;

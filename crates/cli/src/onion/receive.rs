@@ -6,27 +6,27 @@ use std::path::PathBuf;
 use anabranch_control::time::{Duration, Time};
 use anabranch_net::disk::DiskStore;
 use anabranch_net::identity_file::{self, KeyPair};
-use anabranch_net::onion::file::{FileEvent, Files};
+use anabranch_net::onion::file::Files;
 use anabranch_net::onion::follow::NextList;
 use anabranch_net::onion::hidden_edge::{HiddenEdge, HiddenNews, Receiver};
 use anabranch_net::state::Seed;
 use anabranch_onion::hidden::ReceiverSecret;
 use anabranch_onion::node::{HiddenReceiver, ReceiverEvent, ServiceEvent};
 use anabranch_onion::session::{ExitEvent, Reason, Secrecy, SessionName, StreamEvent, StreamId, Target};
-use anabranch_proto::printable::printable;
-use anabranch_proto::transfer::Limits;
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use anabranch_proto::transfer::{Event, Limits};
+use indicatif::ProgressBar;
+use serde_json::Map;
 
 use super::hidden::{self, LEAVE, LOOK, PathArgs};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network::{Amount, say};
-use crate::progress::BYTES;
+use crate::network::say;
+use crate::receive::store_in;
+use crate::receive::taking::{Carrier, Manner, take};
 
-/// With `--once`: after so long without the sender's leave, the end comes all the same.
+/// So long the leave of a sender is waited for: it comes by way of a mailbox.
 const LINGER: Duration = Duration::from_millis(5_000);
 
 /// Arguments of `onion receive`.
@@ -54,7 +54,7 @@ pub struct Args {
     key: Option<PathBuf>,
     #[command(flatten)]
     path: PathArgs,
-    /// End when the first file has come
+    /// End when the first file of which something comes has come, or fails
     #[arg(long)]
     once: bool,
     /// The longest file that is taken, in bytes
@@ -70,18 +70,13 @@ pub struct Args {
 
 type Stream = (SessionName, StreamId);
 
-/// What goes on.
-struct Taking<'a> {
-    args: &'a Args,
+/// Files over the onion's sessions, as the loop of a receiver sees them.
+struct OverOnion {
     edge: HiddenEdge<Receiver>,
     files: Files<DiskStore>,
     /// Streams that have more to read than one turn took.
     busy: BTreeSet<Stream>,
-    display: ProgressBar,
-    received: Vec<(String, u64)>,
-    /// With `--once`: the session of the file that has come, and when.
-    last: Option<(SessionName, Time)>,
-    is_over: bool,
+    json: bool,
 }
 
 /// Receives until it is interrupted, or the first file has come.
@@ -95,9 +90,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let secret = ReceiverSecret::from_seed(&seed);
     let address = secret.address();
-    let store = DiskStore::open(&args.dir)
-        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.dir.display())))?
-        .with_max_total(args.max_total.unwrap_or(u64::MAX));
+    let store = store_in(&args.dir, args.max_total)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
     let interrupt = Interrupt::listen()?;
     let followed_after = NextList::spread(network.authorities.round);
@@ -106,60 +99,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         HiddenReceiver::new(user, secret, Secrecy::Sealed, now, wall, rng).followed_after(followed_after)
     })?;
     say(args.json, &format!("address {address}"));
-    let style = ProgressStyle::with_template(BYTES).expect("the template is valid");
-    let mut taking = Taking {
-        args,
-        edge,
-        files: Files::new(store, limits),
-        busy: BTreeSet::new(),
-        display: ProgressBar::no_length().with_style(style),
-        received: Vec::new(),
-        last: None,
-        is_over: false,
-    };
-    while !interrupt.is_raised() && !taking.is_over {
-        for news in taking.turn()? {
-            taking.on_news(news)?;
-        }
-        taking.say_events();
-    }
-    taking.leave()?;
-    let Taking { received, .. } = taking;
-    if args.json {
-        let path = |name: &str| args.dir.join(name).display().to_string();
-        let files: Vec<_> =
-            received.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
-        let bytes: u64 = received.iter().map(|(_, bytes)| bytes).sum();
-        let summary = json!({
-            "outcome": "received",
-            "address": address.to_string(),
-            "received": files,
-            "files": files.len(),
-            "bytes": bytes,
-        });
-        println!("{summary}");
-    }
-    match received.is_empty() && args.once {
-        true => Err(Failure::interrupted("no file has arrived")),
-        false => Ok(()),
-    }
+    let mut carrier = OverOnion { edge, files: Files::new(store, limits), busy: BTreeSet::new(), json: args.json };
+    let manner = Manner::at_address(args.once, LINGER, &args.dir, args.json);
+    let taken = take(&mut carrier, manner, &interrupt, |_, _| true)?;
+    taken.end(manner, Map::from_iter([("address".to_owned(), address.to_string().into())]))
 }
 
-impl Taking<'_> {
-    fn turn(&mut self) -> Result<Vec<HiddenNews<ReceiverEvent>>, Failure> {
-        let now = self.edge.now();
-        self.edge.turn(if self.busy.is_empty() { now + LOOK } else { now })?;
-        for of in std::mem::take(&mut self.busy) {
-            self.drive(of);
-        }
-        if let Some((_, since)) = self.last {
-            self.is_over |= self.edge.now().since(since) >= LINGER;
-        }
-        Ok(self.edge.take_news())
-    }
-
+impl OverOnion {
     fn drive(&mut self, of: Stream) {
-        let Taking { edge, files, busy, .. } = self;
+        let OverOnion { edge, files, busy, .. } = self;
         let is_more = edge.act(|machine, _| machine.act(of.0, |exit| files.drive(of, exit)));
         if let Some(Some(true)) = is_more {
             busy.insert(of);
@@ -167,7 +115,7 @@ impl Taking<'_> {
     }
 
     fn on_news(&mut self, news: HiddenNews<ReceiverEvent>) -> Result<(), Failure> {
-        let json = self.args.json;
+        let json = self.json;
         match news {
             HiddenNews::Epoch { epoch, relays } => say(json, &format!("epoch {epoch}: {relays} relays")),
             HiddenNews::Directory(found) => _ = say_found(&found)?,
@@ -196,50 +144,39 @@ impl Taking<'_> {
                 ExitEvent::Stream(
                     StreamEvent::Accepted(_) | StreamEvent::FlowOpened(..) | StreamEvent::Datagram(..),
                 ) => {}
-                ExitEvent::Ended(_) => {
-                    self.files.on_end(session);
-                    self.is_over |= self.last.is_some_and(|(last, _)| last == session);
-                }
+                ExitEvent::Ended(_) => self.files.on_end(session),
             },
         }
         Ok(())
     }
+}
 
-    fn say_events(&mut self) {
-        let Taking { args, edge, files, display, received, last, .. } = self;
-        while let Some(event) = files.poll_event() {
-            display.suspend(|| match &event {
-                FileEvent::Offered { offer, .. } => {
-                    say(args.json, &format!("receiving {}, {}", offer.name, Amount(offer.length as f64)));
-                }
-                FileEvent::Complete { name, length, .. } => {
-                    let path = args.dir.join(name);
-                    say(args.json, &format!("received {}, {length} bytes, hash right", path.display()));
-                }
-                FileEvent::Failed { why, .. } => {
-                    eprintln!("anabranch: a file did not arrive: {}", printable(&why.to_string()));
-                }
-                FileEvent::Suspended { .. } => {
-                    eprintln!("anabranch: a session was lost in a file: what has come is kept for its sender to go on");
-                }
-            });
-            if let FileEvent::Complete { of, name, length } = event {
-                received.push((name, length));
-                if args.once {
-                    last.get_or_insert((of.0, edge.now()));
-                }
-            }
-        }
-        let (there, all) = files.progress();
-        if all > 0 {
-            display.set_length(all);
-            display.set_position(there);
-        }
+impl Carrier for OverOnion {
+    fn now(&self) -> Time {
+        self.edge.now()
     }
 
-    /// Tells senders that nothing more is taken.
+    fn turn(&mut self, display: &ProgressBar) -> Result<(), Failure> {
+        let now = self.edge.now();
+        self.edge.turn(if self.busy.is_empty() { now + LOOK } else { now })?;
+        for of in std::mem::take(&mut self.busy) {
+            self.drive(of);
+        }
+        for news in self.edge.take_news() {
+            display.suspend(|| self.on_news(news))?;
+        }
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.files.next_event()
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.files.progress()
+    }
+
     fn leave(&mut self) -> Result<(), Failure> {
-        self.display.finish_and_clear();
         for of in self.files.streams() {
             self.edge.act(|machine, _| machine.act(of.0, |exit| exit.reset(of.1, Reason::Stopped)));
         }

@@ -2,22 +2,28 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use anabranch_control::time::Time;
 use anabranch_net::clock::Clock;
-use anabranch_net::disk::DiskStore;
 use anabranch_net::quic::identity::PublicKey;
-use anabranch_net::quic::transfer::Receiver;
-use anabranch_proto::transfer::Limits;
-use indicatif::{ProgressBar, ProgressStyle};
+use anabranch_net::quic::transfer::{Progress, Receiver};
+use anabranch_proto::transfer::{Event, Limits};
+use indicatif::ProgressBar;
+use serde_json::Map;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network::{self, socket_address};
-use crate::progress::BYTES;
-use crate::receive::arrivals::{Arrived, Only, say};
+use crate::receive::arrivals::LINGER;
+use crate::receive::store_in;
+use crate::receive::taking::{Carrier, Manner, take};
 
 /// Events that wait to be said; a transfer waits for its place.
 const EVENTS: usize = 16;
@@ -64,56 +70,76 @@ pub struct Args {
 /// Receives until it is interrupted, or the first file has come.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
-    let store = DiskStore::open(&args.out)
-        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
-    let store = store.with_max_total(args.max_total.unwrap_or(u64::MAX));
+    let store = store_in(&args.out, args.max_total)?;
     let identity = args.identity.load_or_make()?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let style = ProgressStyle::with_template(BYTES);
-    let display = ProgressBar::no_length().with_style(style.expect("the template is valid"));
-    let clock = Clock::start();
-    let (mut only, mut arrived) = (Only::default(), Arrived::default());
-    super::runtime()?.block_on(async {
-        let receiver = Receiver::new(args.listen, &identity, store, limits, args.allow.clone().into())?;
-        network::say(args.json, &format!("receiving on {}", receiver.address()?));
-        network::say(args.json, &format!("public key {}", identity.public()));
-        let progress = receiver.progress();
-        let show = || {
-            display.set_length(progress.total.load(Ordering::Relaxed));
-            display.set_position(progress.done.load(Ordering::Relaxed));
-        };
-        let (events, mut happened) = mpsc::channel(EVENTS);
-        let say_all = async {
-            while let Some(event) = happened.recv().await {
-                only.note(clock.now(), &event);
-                arrived.note(clock.now(), &event);
-                // With `--once`, why it did not arrive is said at the end.
-                if !(args.once && only.failed.is_some()) {
-                    display.suspend(|| say(&event, &args.out, false, args.json));
-                }
-                if args.once && only.is_over(clock.now()) {
-                    return;
-                }
-            }
-        };
-        let work = async {
-            tokio::select! {
-                () = receiver.run(events) => {}
-                () = say_all => {}
-            }
-        };
-        super::until_interrupted(&interrupt, show, work).await;
-        receiver.close().await;
-        Ok::<_, Failure>(())
-    })?;
-    display.finish_and_clear();
-    match only.failure() {
-        Some(failure) if args.once => Err(failure),
-        _ => {
-            if args.json {
-                println!("{}", arrived.summary(&args.out));
-            }
-            Ok(())
+    let runtime = super::runtime()?;
+    let receiver = {
+        let _within = runtime.enter();
+        Receiver::new(args.listen, &identity, store, limits, args.allow.clone().into())?
+    };
+    network::say(args.json, &format!("receiving on {}", receiver.address()?));
+    network::say(args.json, &format!("public key {}", identity.public()));
+    let manner = Manner::at_address(args.once, LINGER, &args.out, args.json);
+    let taken = take(&mut OverQuic::start(runtime, receiver), manner, &interrupt, |_, _| true)?;
+    taken.end(manner, Map::new())
+}
+
+/// Files over QUIC, as the loop of a receiver sees them.
+struct OverQuic {
+    receiver: Arc<Receiver>,
+    work: JoinHandle<()>,
+    events: mpsc::Receiver<Event>,
+    /// The first that has happened since.
+    first: Option<Event>,
+    progress: Arc<Progress>,
+    clock: Clock,
+    /// Goes after all that runs in it.
+    runtime: Runtime,
+}
+
+impl OverQuic {
+    /// Files come from now on; they move while somebody [turns](Carrier::turn).
+    fn start(runtime: Runtime, receiver: Receiver) -> OverQuic {
+        let (says, events) = mpsc::channel(EVENTS);
+        let (progress, receiver) = (receiver.progress(), Arc::new(receiver));
+        let takes = Arc::clone(&receiver);
+        let work = runtime.spawn(async move { takes.run(says).await });
+        OverQuic { receiver, work, events, first: None, progress, clock: Clock::start(), runtime }
+    }
+}
+
+impl Carrier for OverQuic {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn turn(&mut self, _: &ProgressBar) -> Result<(), Failure> {
+        let OverQuic { runtime, events, first, .. } = self;
+        match runtime.block_on(async { timeout(super::TICK, events.recv()).await }) {
+            Ok(Some(event)) => *first = Some(event),
+            Ok(None) => return Err(Failure::new("nothing can come any more: the socket is lost")),
+            Err(_) => {}
         }
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.first.take().or_else(|| self.events.try_recv().ok())
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (self.progress.done.load(Ordering::Relaxed), self.progress.total.load(Ordering::Relaxed))
+    }
+
+    fn leave(&mut self) -> Result<(), Failure> {
+        let OverQuic { runtime, receiver, work, .. } = self;
+        // What is on its way ends before its senders are told: it says itself what is kept of it.
+        work.abort();
+        runtime.block_on(async {
+            let _ = work.await;
+            receiver.close().await;
+        });
+        Ok(())
     }
 }

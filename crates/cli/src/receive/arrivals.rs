@@ -1,4 +1,4 @@
-//! What becomes of files that come, over relays or over QUIC: what is said of it, and of the one that `--once` waits for.
+//! What becomes of files that come, whatever carries them: what is said of it, and of the one that `--once` waits for.
 
 use std::path::Path;
 
@@ -6,19 +6,21 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_proto::printable::printable;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::Event;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::network::{self, Amount};
 
-/// With `--once`: after so long without the sender's leave, the end comes all the same.
-const LINGER: Duration = Duration::from_millis(3_000);
+/// So long the leave of a sender is waited for that is reached within a second.
+pub const LINGER: Duration = Duration::from_millis(3_000);
 
 /// What became of the file that `--once` waits for: the first of which something is kept. Who only
 /// greets, whose offer is refused, or who offers and sends nothing, is a stranger to it; and so is
 /// everybody else from the first block on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Only {
+    /// After so long without its sender's leave, the end comes all the same.
+    linger: Duration,
     session: Option<SessionId>,
     /// Since when it is in its place.
     pub complete: Option<Time>,
@@ -30,6 +32,11 @@ pub struct Only {
 }
 
 impl Only {
+    /// Nothing has come yet; its sender has `linger` to take leave once it has.
+    pub fn lingering(linger: Duration) -> Only {
+        Only { linger, session: None, complete: None, failed: None, closed: false, refused: None }
+    }
+
     /// Why it has not come, if it has not.
     pub fn failure(&self) -> Option<Failure> {
         match self {
@@ -51,7 +58,7 @@ impl Only {
             return;
         }
         match event {
-            Event::Offered { .. } | Event::Begun { .. } => {}
+            Event::Offered { .. } | Event::Begun { .. } | Event::Suspended { .. } => {}
             Event::Continued { by, .. } => self.session = Some(*by),
             Event::Complete { .. } => self.complete = Some(now),
             Event::Closed { .. } if self.complete.is_some() => self.closed = true,
@@ -75,12 +82,12 @@ impl Only {
             Some(refused) if self.session.is_none() => refused,
             _ => return false,
         };
-        now.since(*since) >= LINGER
+        now.since(*since) >= self.linger
     }
 
     /// It has come and the sender knows it, or time enough was given to learn it.
     pub fn is_over(&self, now: Time) -> bool {
-        let lingered = |since| now.since(since) >= LINGER;
+        let lingered = |since| now.since(since) >= self.linger;
         self.complete.is_some_and(|since| self.closed || lingered(since)) || self.failed.is_some()
     }
 }
@@ -118,17 +125,18 @@ impl Arrived {
     }
 
     /// What a receiver at an address says of them with `--json`, whatever carries them into `folder`.
-    pub fn summary(&self, folder: &Path) -> Value {
+    pub fn summary(&self, folder: &Path) -> Map<String, Value> {
         let path = |name: &str| folder.join(name).display().to_string();
         let received: Vec<_> =
             self.files.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
-        json!({
-            "outcome": "received",
-            "received": received,
-            "files": self.files.len(),
-            "bytes": self.files.iter().map(|(_, bytes)| bytes).sum::<u64>(),
-            "seconds": self.seconds(),
-        })
+        let parts = [
+            ("outcome", json!("received")),
+            ("received", json!(received)),
+            ("files", json!(self.files.len())),
+            ("bytes", json!(self.files.iter().map(|(_, bytes)| bytes).sum::<u64>())),
+            ("seconds", json!(self.seconds())),
+        ];
+        parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
     }
 }
 
@@ -144,6 +152,9 @@ pub fn say(event: &Event, folder: &Path, quiet: bool, json: bool) {
             network::say(json, &format!("received {}, {length} bytes, hash right", folder.join(name).display()));
         }
         Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {}", printable(reason)),
+        Event::Suspended { .. } => {
+            eprintln!("anabranch: a session was lost in a file: what has come is kept for its sender to go on")
+        }
         Event::Closed { complete: false, .. } => {
             eprintln!("anabranch: a sender has given up its file, or was not heard of any more")
         }
@@ -182,7 +193,7 @@ mod tests {
     }
 
     fn after(events: &[Event]) -> Only {
-        let mut only = Only::default();
+        let mut only = Only::lingering(LINGER);
         events.iter().for_each(|event| only.note(Time::ZERO, event));
         only
     }
@@ -222,6 +233,17 @@ mod tests {
         let whole = after(&[&events[..], &[complete(again), closed(again, true)]].concat());
         assert!(whole.is_over(Time::ZERO) && whole.failed.is_none());
         assert!(after(&[&events[..], &[failed(again)]].concat()).failed.is_some());
+    }
+
+    #[test]
+    fn a_file_whose_session_was_lost_is_still_waited_for() {
+        let again = SessionId(3);
+        let suspended = [offered(FRIEND), begun(FRIEND), Event::Suspended { session: FRIEND }];
+        assert!(!after(&suspended).is_over(Time::MAX));
+        let goes_on = [Event::Continued { session: FRIEND, by: again }, offered(again), begun(again), complete(again)];
+        let whole = after(&[&suspended[..], &goes_on].concat());
+        assert!(!whole.is_over(Time::ZERO) && whole.is_over(Time::ZERO + LINGER));
+        assert!(after(&[&suspended[..], &goes_on, &[closed(again, true)]].concat()).is_over(Time::ZERO));
     }
 
     #[test]

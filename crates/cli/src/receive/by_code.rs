@@ -24,6 +24,8 @@ use anabranch_rendezvous::code::Code;
 use anabranch_rendezvous::frame::Side;
 use serde_json::json;
 
+use super::arrivals::LINGER;
+use super::over_relays::OverRelays;
 use super::resumption::{Agreed, Resumption};
 use super::taking::{Manner, Taken, take};
 use super::{Args, store};
@@ -143,9 +145,10 @@ fn receive(
     };
     let mut runtime = Runtime::new(store.clone())?;
     let number = runtime.add_gathering(socket, peer)?;
-    let (quiet, keeps_after) = (offer.packing == Packing::Tar, GONE);
-    let manner = Manner { once: true, alone: true, folder: &args.out, quiet, keeps_after, json: args.json };
-    let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
+    let mut carrier = OverRelays::new(runtime, number, GONE);
+    let quiet = offer.packing == Packing::Tar;
+    let manner = Manner { once: true, alone: true, linger: LINGER, folder: &args.out, quiet, json: args.json };
+    let taken = take(&mut carrier, manner, interrupt, &mut go_on)?;
     if let Some(failure) = taken.refusal() {
         return Err(failure);
     }

@@ -2,11 +2,12 @@
 
 pub mod arrivals;
 mod by_code;
+mod over_relays;
 mod resumption;
-mod taking;
+pub mod taking;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anabranch_control::time::Duration;
 use anabranch_net::disk::DiskStore;
@@ -17,6 +18,8 @@ use anabranch_proto::seal::PublicKey;
 use anabranch_proto::transfer::{Limits, Receiver};
 use anabranch_rendezvous::code::Code;
 
+use self::arrivals::LINGER;
+use self::over_relays::OverRelays;
 use self::taking::{Manner, take};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -91,9 +94,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// The folder, which takes no more than it may have and `more` bytes.
 fn store(args: &Args, more: u64) -> Result<DiskStore, Failure> {
-    let opened = DiskStore::open(&args.out)
-        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
-    Ok(opened.with_max_total(args.max_total.map_or(u64::MAX, |most| most.saturating_add(more))))
+    store_in(&args.out, args.max_total.map(|most| most.saturating_add(more)))
+}
+
+/// Keeps files in `folder`, of all of them no more than `max_total` bytes.
+pub fn store_in(folder: &Path, max_total: Option<u64>) -> Result<DiskStore, Failure> {
+    let opened = DiskStore::open(folder)
+        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", folder.display())))?;
+    Ok(opened.with_max_total(max_total.unwrap_or(u64::MAX)))
 }
 
 fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -106,29 +114,18 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     network::say(args.json, &format!("public key {}", receiver.public_key()));
     let mut runtime = Runtime::new(store)?;
     let number = runtime.add_gathering(socket, Peer::new(RelayNode::end(), Some(receiver), None))?;
-    let (once, keeps_after) = (args.once, Duration::ZERO);
-    let manner = Manner { once, alone: false, folder: &args.out, quiet: false, keeps_after, json: args.json };
-    let taken = take(&mut runtime, number, manner, interrupt, |_, _| true)?;
-    let peer = runtime.machine(number);
-    let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
+    let mut carrier = OverRelays::new(runtime, number, Duration::ZERO);
+    let manner = Manner::at_address(args.once, LINGER, &args.out, args.json);
+    let taken = take(&mut carrier, manner, interrupt, |_, _| true)?;
+    let counters = carrier.peer().receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
     let line = format!(
         "{} blocks taken, {} more than once, {} datagrams that did not open; {}",
         counters.blocks,
         counters.duplicates,
         counters.unreadable + counters.unknown_session,
-        network::discarded(peer.relay().counters(), &runtime.counters().unreadable)
+        network::discarded(carrier.peer().relay().counters(), &carrier.runtime().counters().unreadable)
     );
     network::say(args.json, &line);
-    if args.once
-        && let Some(failure) = taken.failure()
-    {
-        return Err(failure);
-    }
-    if args.json {
-        let mut summary = taken.arrived.summary(&args.out);
-        summary["blocks"] = counters.blocks.into();
-        summary["duplicate_blocks"] = counters.duplicates.into();
-        println!("{summary}");
-    }
-    Ok(())
+    let more = [("blocks", counters.blocks), ("duplicate_blocks", counters.duplicates)];
+    taken.end(manner, more.map(|(key, count)| (key.to_owned(), count.into())).into_iter().collect())
 }

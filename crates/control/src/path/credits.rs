@@ -3,6 +3,7 @@
 //! in packets of their rates.
 
 use super::{Hop, Slot};
+use crate::pacer::charged;
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
 use crate::units::{PacketRate, Packets, WindowUnit};
@@ -134,7 +135,7 @@ impl Credits {
         let scale = before / rate;
         let due = self.due[index];
         self.due[index] =
-            if due > now { now + scaled(due.since(now), scale) } else { back(now, scaled(now.since(due), scale)) };
+            if due > now { now + scaled(due.since(now), scale) } else { now.before(scaled(now.since(due), scale)) };
         self.rates[index] = rate.0 as f32;
         if let Some((destination, hops)) = self.refused {
             self.retry_at = self.next_room(destination, usize::from(hops));
@@ -201,8 +202,7 @@ impl Credits {
 
     fn charge(&mut self, now: Time, index: usize, packets: Packets) {
         let rate = self.rate_at(index);
-        let saved = back(now, (burst(rate) / rate).into());
-        self.due[index] = self.due[index].max(saved) + (packets / rate).into();
+        self.due[index] = charged(self.due[index], now, (burst(rate) / rate).into(), (packets / rate).into());
     }
 
     /// A packet goes to a node: so much less can it relay, but it is asked now and then, and on trial
@@ -283,10 +283,6 @@ fn burst(rate: PacketRate) -> Packets {
 
 fn scaled(time: Duration, factor: f64) -> Duration {
     Duration::from_nanos((time.as_nanos() as f64 * factor) as u64)
-}
-
-fn back(now: Time, time: Duration) -> Time {
-    Time::from_nanos(now.as_nanos().saturating_sub(time.as_nanos()))
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ impl Adversary {
         };
         match (record.next, sender) {
             (Party::Destination(destination), _) => {
-                let early = Time::from_nanos(record.left_at.as_nanos().saturating_sub(self.lag.as_nanos()));
+                let early = record.left_at.before(self.lag);
                 count(&mut self.left, destination, early, self.bin, self.bins);
                 if let Some(sender) = sender {
                     self.traced.entry((sender, destination)).or_insert((0, record.left_at)).0 += 1;

@@ -5,6 +5,7 @@ mod account;
 pub mod hidden;
 mod limit;
 mod node;
+mod observation;
 mod run;
 mod run_files;
 mod totals;
@@ -36,6 +37,8 @@ pub use account::Account;
 pub use limit::Cells;
 pub use node::{Downloaded, OnionNode, Wish};
 use node::{Downloader, ExitRelay, address};
+use observation::Observed;
+pub use observation::{OBSERVATION, OBSERVATION_LENGTH};
 pub use run::{OnionMeasured, OnionMetrics, OnionRunError, OnionSecond, UserRates, run};
 pub use totals::{Draws, OnionTotals};
 
@@ -115,18 +118,22 @@ enum Part {
     Dying,
 }
 
+type Network<C, O> = World<OnionNode<C>, Pairs<Letter<Vec<u8>>>, OnTheWire, O>;
+
 /// A run that goes on: the world, and who is in it.
 pub struct OnionWorld<C: Cryptography, O = ()> {
-    world: World<OnionNode<C>, Pairs<Letter<Vec<u8>>>, OnTheWire, O>,
+    world: Network<C, O>,
+    run: OnionRun,
     relays: u32,
     users: u32,
     document: Arc<Document>,
-    seed: u64,
     /// What each relay does, by its place in the document.
     parts: Vec<Part>,
     /// The nodes of those that are to die, and what was killed.
     dying: Vec<u32>,
     dead: BTreeMap<u32, OnionNode<C>>,
+    /// Each user when it was observed last.
+    observed: Vec<Observed>,
 }
 
 impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
@@ -136,75 +143,33 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     ///
     /// What is wrong with how users choose.
     pub fn new(run: &OnionRun, observer: O) -> Result<OnionWorld<C, O>, OnionRunError> {
-        let relays = usize::from(run.relays);
-        let pairs = Pairs::new(run.pairs.clone(), relays + run.users as usize, run.seed);
+        let nodes = usize::from(run.relays) + run.users as usize;
+        let pairs = Pairs::new(run.pairs.clone(), nodes, run.seed);
         let mut world = World::new(pairs, OnTheWire, observer, ());
-        let (document, made) = network::<C>(run.relays, run.per_family, run.seed);
-        let document = Arc::new(document);
-        let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
-        let members = Members::new(EPOCH, addresses);
-        let mut by_node: Vec<Option<(RelayIndex, Made<C>)>> = (0..relays).map(|_| None).collect();
-        for (place, made) in made.into_iter().enumerate() {
-            let node = made.node as usize;
-            by_node[node] = Some((RelayIndex(place as u16), made));
-        }
-        let mut services = vec![None; relays];
-        let parts_of_nodes = parts(run);
-        let mut parts = vec![Part::Honest; relays];
-        let mut rng = Rng::stream(run.seed, "onion");
-        let mut phases = Rng::stream(run.seed, "onion/phases");
-        for (number, slot) in by_node.into_iter().enumerate() {
-            let (own, made) = slot.expect("each relay is at a node of its own");
-            let part = parts_of_nodes[number];
-            parts[usize::from(own.0)] = part;
-            if part == Part::Honest {
-                services[usize::from(own.0)] = Some(made.service.keys());
-            }
-            let keys = EpochKeys { epoch: EPOCH, secret: made.secret, members: run.relays, own: Some(own) };
-            let packets = run.settings.packets_per_key;
-            let relay = Relay::new(packets, Limits::simulated(packets), keys, [rng.bits(), rng.bits()]);
-            let entropy = Entropy(seed_of(&mut rng));
-            let service = SessionService::new(EXIT, made.service, run.settings.secrecy, entropy);
-            let mut node = RelayNode::new(relay, members.clone(), service);
-            let phase = Duration::from_secs_f64(phases.uniform());
-            if let Some((kind, limit)) = run.limit.filter(|_| part != Part::Greedy) {
-                let model = match kind {
-                    LimitKind::Window => LimitModel::Window { phase },
-                    LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
-                    LimitKind::Queue { longest } => LimitModel::Queue { longest },
-                };
-                node = node.limited(model, limit);
-            }
-            let mut relay = ExitRelay::new(node);
-            relay.drops = part == Part::Dropper;
-            world.join(OnionNode::Relay(Box::new(relay)));
-        }
-        let uploading = uploading(run);
-        let at: Vec<RelayIndex> =
-            (0..run.relays).map(RelayIndex).filter(|at| services[usize::from(at.0)].is_some()).collect();
-        for number in 0..run.users {
-            let rng = Rng::indexed(run.seed, "onion/user", u64::from(number));
-            let wall = UnixTime(EPOCH * 3600);
-            let (settings, document) = (run.settings.clone(), Arc::clone(&document));
-            let mut user = User::new(settings, document, GuardState::default(), Time::ZERO, wall, rng)?;
-            user.set_cover(Time::ZERO, run.cover)?;
-            // A user's guards are no services of it, nor what is of their families.
-            let from = number as usize % at.len().max(1);
-            let turn = at[from..].iter().chain(&at[..from]).copied();
-            let relay = user.choice().ends(user.document(), turn).first().copied();
-            let relay = relay.expect("there are more services than a user has guards");
-            let keys = services[usize::from(relay.0)].clone().expect("only relays with a service are asked for one");
-            let destination = Destination { relay, label: EXIT, keys };
-            let begins = Time::ZERO + BEGINS + run.begin_within * u64::from(number) / u64::from(run.users);
-            let rates = run.rates.of(run.seed, number);
-            let downloader = Downloader::new(user, destination, rates, run.wish, begins);
-            let downloader = downloader.numbered(number, uploading[number as usize], run.counts_from);
-            world.join(OnionNode::User(Box::new(downloader)));
-        }
-        let nodes = (0..u32::from(run.relays)).zip(parts_of_nodes);
-        let dying = nodes.filter(|(_, part)| *part == Part::Dying).map(|(node, _)| node).collect();
-        let (relays, dead) = (u32::from(run.relays), BTreeMap::new());
-        Ok(OnionWorld { world, relays, users: run.users, document, seed: run.seed, parts, dying, dead })
+        let Joined { document, parts, dying } = join_all(&mut world, run)?;
+        Ok(OnionWorld {
+            world,
+            run: run.clone(),
+            relays: u32::from(run.relays),
+            users: run.users,
+            document,
+            parts,
+            dying,
+            dead: BTreeMap::new(),
+            observed: vec![Observed::default(); run.users as usize],
+        })
+    }
+
+    /// Back to the beginning, with what chance is with `seed`: what one that is new has with that seed. The world's
+    /// memory stays; relays and users are made anew. Whoever observes is not reset.
+    pub fn reset(&mut self, seed: u64) {
+        self.run.seed = seed;
+        self.world.reset(seed);
+        let joined = join_all(&mut self.world, &self.run);
+        let joined = joined.expect("what users choose was accepted before, and chance does not change that");
+        (self.document, self.parts, self.dying) = (joined.document, joined.parts, joined.dying);
+        self.dead.clear();
+        self.observed.fill(Observed::default());
     }
 
     /// Another epoch begins at once for all relays, of which `unlisted` are in its list no more, and for users after
@@ -214,7 +179,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     ///
     /// None that [`OnionWorld::new`] has not had.
     pub fn begin_epoch(&mut self, unlisted: &[u16], later: Duration) -> Result<(), PlacementError> {
-        let (document, keys) = next_epoch::<C>(&self.document, unlisted, self.relays, self.seed);
+        let (document, keys) = next_epoch::<C>(&self.document, unlisted, self.relays, self.run.seed);
         let addresses: Vec<_> = document.members.iter().map(|member| member.descriptor.address).collect();
         for (node, keys) in (0..).zip(keys) {
             self.world.act(NodeId(node), |machine, now, _| {
@@ -264,6 +229,11 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         }
     }
 
+    /// The time up to which everything has happened.
+    pub fn now(&self) -> Time {
+        self.world.now()
+    }
+
     /// Events so far.
     pub fn events(&self) -> u64 {
         self.world.counters().events
@@ -291,6 +261,86 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             OnionNode::User(_) => None,
         })
     }
+}
+
+/// Who is in a world.
+struct Joined {
+    document: Arc<Document>,
+    parts: Vec<Part>,
+    dying: Vec<u32>,
+}
+
+/// All nodes of `run` join.
+fn join_all<C: Cryptography, O: Observer<OnionNode<C>>>(
+    world: &mut Network<C, O>,
+    run: &OnionRun,
+) -> Result<Joined, OnionRunError> {
+    let relays = usize::from(run.relays);
+    let (document, made) = network::<C>(run.relays, run.per_family, run.seed);
+    let document = Arc::new(document);
+    let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
+    let members = Members::new(EPOCH, addresses);
+    let mut by_node: Vec<Option<(RelayIndex, Made<C>)>> = (0..relays).map(|_| None).collect();
+    for (place, made) in made.into_iter().enumerate() {
+        let node = made.node as usize;
+        by_node[node] = Some((RelayIndex(place as u16), made));
+    }
+    let mut services = vec![None; relays];
+    let parts_of_nodes = parts(run);
+    let mut parts = vec![Part::Honest; relays];
+    let mut rng = Rng::stream(run.seed, "onion");
+    let mut phases = Rng::stream(run.seed, "onion/phases");
+    for (number, slot) in by_node.into_iter().enumerate() {
+        let (own, made) = slot.expect("each relay is at a node of its own");
+        let part = parts_of_nodes[number];
+        parts[usize::from(own.0)] = part;
+        if part == Part::Honest {
+            services[usize::from(own.0)] = Some(made.service.keys());
+        }
+        let keys = EpochKeys { epoch: EPOCH, secret: made.secret, members: run.relays, own: Some(own) };
+        let packets = run.settings.packets_per_key;
+        let relay = Relay::new(packets, Limits::simulated(packets), keys, [rng.bits(), rng.bits()]);
+        let entropy = Entropy(seed_of(&mut rng));
+        let service = SessionService::new(EXIT, made.service, run.settings.secrecy, entropy);
+        let mut node = RelayNode::new(relay, members.clone(), service);
+        let phase = Duration::from_secs_f64(phases.uniform());
+        if let Some((kind, limit)) = run.limit.filter(|_| part != Part::Greedy) {
+            let model = match kind {
+                LimitKind::Window => LimitModel::Window { phase },
+                LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
+                LimitKind::Queue { longest } => LimitModel::Queue { longest },
+            };
+            node = node.limited(model, limit);
+        }
+        let mut relay = ExitRelay::new(node);
+        relay.drops = part == Part::Dropper;
+        world.join(OnionNode::Relay(Box::new(relay)));
+    }
+    let uploading = uploading(run);
+    let at: Vec<RelayIndex> =
+        (0..run.relays).map(RelayIndex).filter(|at| services[usize::from(at.0)].is_some()).collect();
+    for number in 0..run.users {
+        let rng = Rng::indexed(run.seed, "onion/user", u64::from(number));
+        let wall = UnixTime(EPOCH * 3600);
+        let (settings, document) = (run.settings.clone(), Arc::clone(&document));
+        let mut user = User::new(settings, document, GuardState::default(), Time::ZERO, wall, rng)?;
+        user.set_cover(Time::ZERO, run.cover)?;
+        // A user's guards are no services of it, nor what is of their families.
+        let from = number as usize % at.len().max(1);
+        let turn = at[from..].iter().chain(&at[..from]).copied();
+        let relay = user.choice().ends(user.document(), turn).first().copied();
+        let relay = relay.expect("there are more services than a user has guards");
+        let keys = services[usize::from(relay.0)].clone().expect("only relays with a service are asked for one");
+        let destination = Destination { relay, label: EXIT, keys };
+        let begins = Time::ZERO + BEGINS + run.begin_within * u64::from(number) / u64::from(run.users);
+        let rates = run.rates.of(run.seed, number);
+        let downloader = Downloader::new(user, destination, rates, run.wish, begins);
+        let downloader = downloader.numbered(number, uploading[number as usize], run.counts_from);
+        world.join(OnionNode::User(Box::new(downloader)));
+    }
+    let nodes = (0..u32::from(run.relays)).zip(parts_of_nodes);
+    let dying = nodes.filter(|(_, part)| *part == Part::Dying).map(|(node, _)| node).collect();
+    Ok(Joined { document, parts, dying })
 }
 
 /// What is known of one relay before it runs.

@@ -406,3 +406,75 @@ fn an_onion_overlay_that_delivers_nothing_is_an_error() {
     stopped.interrupted.store(true, Ordering::Relaxed);
     assert!(of(40, lossy, &stopped).unwrap().metrics.simulated < Duration::SECOND * 40);
 }
+
+/// What is seen of all users after each of `seconds` more seconds.
+fn course(world: &mut OnionWorld<Transparent>, seconds: u64) -> Vec<[f32; OBSERVATION_LENGTH]> {
+    let mut seen = Vec::new();
+    for _ in 0..seconds {
+        world.step(world.now() + Duration::SECOND);
+        for user in 0..world.users().count() {
+            let mut one = [f32::NAN; OBSERVATION_LENGTH];
+            world.observe(user, &mut one);
+            seen.push(one);
+        }
+    }
+    seen
+}
+
+fn of(seen: &[f32; OBSERVATION_LENGTH], name: &str) -> f32 {
+    seen[OBSERVATION.iter().position(|(other, _)| *other == name).unwrap()]
+}
+
+#[test]
+fn one_that_is_reset_is_as_one_that_is_new_with_that_seed() {
+    let mut run = run(20, 4, 7);
+    (run.wish, run.receive_only, run.pairs.loss) = (Wish::Endless, 0.5, 0.01);
+    run.limit = Some((LimitKind::Window, Rate::from_bytes_per_sec(300_000)));
+    (run.droppers, run.greedy, run.dying, run.cover) = (1, 1, 2, Cover::Loops(1.0));
+    let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+    let first = course(&mut world, 5);
+    world.kill_dying();
+    course(&mut world, 2);
+    for seed in [8, 7] {
+        world.reset(seed);
+        run.seed = seed;
+        let mut new = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+        let (again, fresh) = (course(&mut world, 5), course(&mut new, 5));
+        assert!(again == fresh && (again == first) == (seed == 7), "seed {seed}");
+        // Those that are to die are there again.
+        world.kill_dying();
+        new.kill_dying();
+        assert!(course(&mut world, 3) == course(&mut new, 3), "seed {seed}");
+        assert_eq!((world.totals(), world.events()), (new.totals(), new.events()), "seed {seed}");
+        assert!(world.totals().packets > 1000);
+    }
+}
+
+#[test]
+fn what_is_observed_is_what_happened_in_the_units_that_are_named() {
+    let mut run = run(12, 2, 1);
+    run.receive_only = 0.5;
+    let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+    let seen = course(&mut world, 20);
+    assert!(seen.iter().flatten().all(|number| number.is_finite() && *number >= 0.0));
+    let sum = |name, user: usize| seen.iter().skip(user).step_by(2).map(|one| f64::from(of(one, name))).sum::<f64>();
+    let totals = world.totals();
+    for user in 0..2 {
+        // Of 500 kB, second by second.
+        assert!((sum("downloaded_kbyte_s", user) - 500.0).abs() < 1e-3, "{}", sum("downloaded_kbyte_s", user));
+        let uploaded = totals.of_users[user][1] as f64 / 1e3;
+        assert!((sum("uploaded_kbyte_s", user) - uploaded).abs() < 1e-3 * uploaded.max(1.0), "{uploaded}");
+        assert!(sum("delivered_packets_s", user) <= sum("sent_packets_s", user));
+        // Each packet brings less than its own length.
+        assert!(sum("received_packets_s", user) > 500e3 / anabranch_onion::size::DATAGRAM as f64);
+    }
+    assert!(totals.of_users.iter().any(|[_, up]| *up > 0) && totals.of_users.iter().any(|[_, up]| *up == 0));
+    // It begins after a second, waits for its first bytes, and has all in the end.
+    assert_eq!((of(&seen[0], "stall_s"), of(&seen[0], "has_all")), (1.0, 0.0));
+    let last = &seen[seen.len() - 2..];
+    assert!(last.iter().all(|one| of(one, "has_all") == 1.0 && of(one, "stall_s") == 0.0), "{last:?}");
+    // Nothing new happens in no time.
+    let mut again = [f32::NAN; OBSERVATION_LENGTH];
+    world.observe(0, &mut again);
+    assert_eq!(again[..6], [0.0; 6]);
+}

@@ -135,7 +135,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     }
 
     /// A node that is there, or as it was when it was killed.
-    fn machine(&self, node: u32) -> Option<&OnionNode<C>> {
+    pub(super) fn machine(&self, node: u32) -> Option<&OnionNode<C>> {
         self.world.node(NodeId(node)).or_else(|| self.dead.get(&node))
     }
 }

@@ -12,10 +12,12 @@ use anabranch_proto::stream::exploration::Explorations;
 use anabranch_proto::stream::peer::StreamEvent;
 use anabranch_proto::stream::server::ServerEvent;
 use anabranch_proto::stream::traffic::{Overhead, Traffic};
+use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::fabric::NodeId;
 
 use super::delays::ReleaseDelays;
 use super::liar::Viewer;
+use super::script::{counts_from, packets_per_second};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::world::{Observer, Transit};
@@ -67,14 +69,15 @@ pub(super) struct Measuring {
 }
 
 impl Measuring {
-    pub fn new(per_second: u64, from: Time) -> Measuring {
+    /// Of a run of `scenario`.
+    pub fn of(scenario: &StreamScenario) -> Measuring {
         Measuring {
-            per_second,
+            per_second: packets_per_second(scenario),
             sent: Vec::new(),
             watched: BTreeMap::new(),
             delays: ReleaseDelays::default(),
             seconds: Vec::new(),
-            from,
+            from: counts_from(scenario),
             played: 0,
             skipped: 0,
             honest_played: 0,

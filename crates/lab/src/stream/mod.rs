@@ -11,6 +11,7 @@ mod measuring;
 pub(crate) mod run;
 mod run_files;
 pub mod script;
+pub mod stepped;
 #[cfg(test)]
 mod tests;
 mod trees;

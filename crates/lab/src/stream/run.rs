@@ -1,6 +1,7 @@
 //! One run: the audience comes, the source sends, some die, and it is measured.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anabranch_control::flow::registry::Setup;
 use anabranch_control::rng::Rng;
@@ -22,13 +23,14 @@ use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
 use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
+use anabranch_sim::agenda::Agenda;
 use anabranch_sim::fabric::NodeId;
 
 use super::content::{Simulated, SimulatedPacket};
 use super::error::StreamRunError;
 use super::liar::{Lie, Viewer};
 use super::measuring::{Measuring, StreamMeasured, StreamMetrics, Watched, quantile};
-use super::script::{Act, Arriving, KEYFRAMES, OPENING, Script, counts_from, delays, link, links, packets_per_second};
+use super::script::{Act, Arriving, KEYFRAMES, OPENING, Script, counts_from, delays, link, links};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
@@ -54,7 +56,7 @@ type Payload = Packet<Message<u32, Simulated>, Datagram<Simulated>>;
 /// The world of a stream.
 type StreamWorld = World<FlowSessions<Viewer>, Access<Payload>, AsTheyAre, Measuring>;
 
-const SERVER: NodeId = NodeId(0);
+pub(super) const SERVER: NodeId = NodeId(0);
 
 fn key_of(node: u32) -> PeerKey {
     let mut key = [0; 32];
@@ -63,7 +65,7 @@ fn key_of(node: u32) -> PeerKey {
 }
 
 /// What happens besides what machines do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Cue {
     Packet,
     /// The next act of the script.
@@ -76,11 +78,20 @@ enum Cue {
 
 /// A clone is a snapshot that goes on as the original would.
 #[derive(Clone)]
-struct Stage<'a> {
-    scenario: &'a StreamScenario,
-    world: StreamWorld,
-    cues: BTreeMap<(Time, u64), Cue>,
-    order: u64,
+pub(super) struct Stage {
+    pub(super) scenario: Arc<StreamScenario>,
+    pub(super) world: StreamWorld,
+    /// Viewers of one network at most.
+    most_of_network: usize,
+    /// What is measured counts from then on.
+    counted_from: Time,
+    so_far: SoFar,
+}
+
+/// What is to come, and what has happened.
+#[derive(Clone, Default)]
+struct SoFar {
+    cues: Agenda<Cue>,
     script: std::vec::IntoIter<(Time, Act)>,
     packets: u64,
     next_keyframe: Time,
@@ -93,8 +104,6 @@ struct Stage<'a> {
     sent_before: Vec<u64>,
     /// Who left or died, and when; by node.
     dead: BTreeMap<NodeId, (Option<ClientId>, Time)>,
-    /// What is measured counts from then on.
-    counted_from: Time,
     monitored: Vec<Monitored>,
 }
 
@@ -170,53 +179,55 @@ pub fn run_and_look<R>(
         is_honest: watched.get(&node.0).is_some_and(|watched| watched.is_honest),
         sessions: sessions.sessions(),
     });
-    let seen = look(stage.packets, peers.collect());
+    let seen = look(stage.so_far.packets, peers.collect());
     (stage.measured(), seen)
 }
 
-impl Stage<'_> {
-    fn new(scenario: &StreamScenario) -> Stage<'_> {
+impl Stage {
+    pub(super) fn new(scenario: &StreamScenario) -> Stage {
         Stage::limited(scenario, MOST_OF_NETWORK)
     }
 
     /// Where a network has this many viewers at most.
-    fn limited(scenario: &StreamScenario, most_of_network: usize) -> Stage<'_> {
+    fn limited(scenario: &StreamScenario, most_of_network: usize) -> Stage {
         let audience = &scenario.audience;
         let links =
             AccessLinks { up: link("up", audience.upload.mean(), 0.0), down: link("down", audience.download, 0.0) };
         let access = AccessConfig { delay: delays(audience), jitter: 0.0, links };
         let fabric = Access::new(access, audience.clients + 1, scenario.seed);
-        let measuring = Measuring::new(packets_per_second(scenario), counts_from(scenario));
-        let world = World::new(fabric, AsTheyAre, measuring, ());
-        let Script(acts) = Script::of(scenario);
-        let times: Vec<Time> = acts.iter().map(|(at, _)| *at).collect();
         let mut stage = Stage {
-            scenario,
-            world,
-            cues: BTreeMap::new(),
-            order: 0,
-            script: acts.into_iter(),
-            packets: 0,
-            next_keyframe: Time::ZERO,
-            killed: 0,
-            killed_at: Time::ZERO,
-            waiting: Vec::new(),
-            slices_back: Vec::new(),
-            sent_before: Vec::new(),
-            dead: BTreeMap::new(),
+            world: World::new(fabric, AsTheyAre, Measuring::of(scenario), ()),
+            most_of_network,
             counted_from: counts_from(scenario),
-            monitored: Vec::new(),
+            so_far: SoFar::default(),
+            scenario: Arc::new(scenario.clone()),
         };
-        stage.join_server(most_of_network);
-        stage.cue(counts_from(scenario), Cue::Count);
-        stage.cue(Time::ZERO, Cue::Packet);
-        times.into_iter().for_each(|at| stage.cue(at, Cue::Audience));
+        stage.begin();
         stage
     }
 
+    /// Back to the beginning, with what chance is with `seed`.
+    pub(super) fn reset(&mut self, seed: u64) {
+        Arc::make_mut(&mut self.scenario).seed = seed;
+        self.world.reset(seed);
+        *self.world.observer_mut() = Measuring::of(&self.scenario);
+        self.so_far = SoFar::default();
+        self.begin();
+    }
+
+    /// The server is there, and all is planned.
+    fn begin(&mut self) {
+        let Script(acts) = Script::of(&self.scenario);
+        let times: Vec<Time> = acts.iter().map(|(at, _)| *at).collect();
+        self.so_far.script = acts.into_iter();
+        self.join_server();
+        self.cue(self.counted_from, Cue::Count);
+        self.cue(Time::ZERO, Cue::Packet);
+        times.into_iter().for_each(|at| self.cue(at, Cue::Audience));
+    }
+
     fn cue(&mut self, at: Time, cue: Cue) {
-        self.order += 1;
-        self.cues.insert((at, self.order), cue);
+        self.so_far.cues.add(at, cue);
     }
 
     fn buffer(&self) -> BufferConfig {
@@ -248,8 +259,9 @@ impl Stage<'_> {
         self.world.join(FlowSessions::new(viewer, config, key_of(number), controller, &rng))
     }
 
-    fn join_server(&mut self, most_of_network: usize) {
-        let StreamScenario { stream, audience, .. } = self.scenario;
+    fn join_server(&mut self) {
+        let (scenario, most_of_network) = (Arc::clone(&self.scenario), self.most_of_network);
+        let StreamScenario { stream, audience, .. } = &*scenario;
         let tracker = TrackerConfig {
             slices: stream.slices,
             moves: if stream.mode == Mode::Trees { Moves::PRINTED } else { Moves::ALL },
@@ -281,9 +293,9 @@ impl Stage<'_> {
 
     fn join_client(&mut self, arriving: &Arriving) {
         let Arriving { node, upload, claimed, lie, is_honest } = *arriving;
-        let audience = &self.scenario.audience;
+        let links = links(&self.scenario.audience, upload);
         let config = ClientConfig { server: SERVER.0, source: key_of(0), upload: claimed, buffer: self.buffer() };
-        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links(audience, upload), claimed);
+        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links, claimed);
         debug_assert_eq!(joined.0, node, "nodes are numbered as they come");
         let watched = Watched { joined: self.world.now(), is_honest, ..Default::default() };
         self.world.observer_mut().watched.insert(node, watched);
@@ -314,17 +326,14 @@ impl Stage<'_> {
     }
 
     /// Goes on until `end`, unless `monitor` interrupts it.
-    fn play_until(&mut self, end: Time, monitor: &dyn Monitor) {
+    pub(super) fn play_until(&mut self, end: Time, monitor: &dyn Monitor) {
         let whole = self.world.now().as_nanos() / Duration::SECOND.as_nanos();
         let mut next_second = Time::ZERO + Duration::SECOND * (whole + 1);
-        while let Some((&(at, order), &cue)) = self.cues.first_key_value() {
-            if at >= end {
-                break;
-            }
+        while self.so_far.cues.next_at().is_some_and(|at| at < end) {
             if monitor.is_interrupted() {
                 return;
             }
-            self.cues.remove(&(at, order));
+            let Some((at, cue)) = self.so_far.cues.take() else { break };
             self.world.step(at);
             while at >= next_second {
                 monitor.on_second();
@@ -333,8 +342,8 @@ impl Stage<'_> {
             }
             match cue {
                 Cue::Packet => self.send_packet(at),
-                Cue::Count => self.sent_before = self.sent(),
-                Cue::Audience => match self.script.next() {
+                Cue::Count => self.so_far.sent_before = self.sent(),
+                Cue::Audience => match self.so_far.script.next() {
                     Some((_, Act::Join(arriving))) => self.join_client(&arriving),
                     Some((_, Act::Leave(node))) => self.bury(at, NodeId(node)),
                     Some((_, Act::Kill(nodes))) => self.kill(at, &nodes),
@@ -364,19 +373,19 @@ impl Stage<'_> {
         let Some(mean) = server.monitored() else { return };
         let helper = server.tracker().upload();
         let watched = &self.world.observer().watched;
-        let here = watched.keys().filter(|&&node| !self.dead.contains_key(&NodeId(node)));
+        let here = watched.keys().filter(|&&node| !self.so_far.dead.contains_key(&NodeId(node)));
         let upload =
             |&node: &u32| self.scenario.audience.upload.of(u64::from(node) - 1, self.scenario.seed).bytes_per_sec();
         let (viewers, all) = here.fold((0, 0.0), |(viewers, all), node| (viewers + 1, all + upload(node)));
         let mean_of_lines = Rate::from_bytes_per_sec_f64((all + helper.bytes_per_sec()) / f64::from(viewers + 1));
         let surplus = server.advice().map(|advice| advice.surplus);
-        self.monitored.push(Monitored { at, mean, mean_of_lines, helper, surplus });
+        self.so_far.monitored.push(Monitored { at, mean, mean_of_lines, helper, surplus });
     }
 
     fn send_packet(&mut self, now: Time) {
-        let is_keyframe = now >= self.next_keyframe;
+        let is_keyframe = now >= self.so_far.next_keyframe;
         if is_keyframe {
-            self.next_keyframe += KEYFRAMES;
+            self.so_far.next_keyframe += KEYFRAMES;
         }
         self.world.act(SERVER, |sessions, now, out| {
             sessions.act(now, out, |viewer, _| {
@@ -385,12 +394,12 @@ impl Stage<'_> {
             });
         });
         self.world.observer_mut().sent.push(now);
-        self.packets += 1;
+        self.so_far.packets += 1;
         let interval = Bytes::new(MAX_PACKET as u64) / self.scenario.stream.bitrate;
         self.cue(now + interval, Cue::Packet);
     }
 
-    fn client(&self, node: NodeId) -> Option<&Client<u32, Simulated>> {
+    pub(super) fn client(&self, node: NodeId) -> Option<&Client<u32, Simulated>> {
         match self.world.node(node)?.app().peer() {
             StreamPeer::Client(client) => Some(client),
             StreamPeer::Server(_) => None,
@@ -398,10 +407,10 @@ impl Stage<'_> {
     }
 
     /// A viewer is gone, without a word.
-    fn bury(&mut self, now: Time, node: NodeId) {
+    pub(super) fn bury(&mut self, now: Time, node: NodeId) {
         let client = self.client(node).and_then(Client::id);
         if self.world.leave(node).is_some() {
-            self.dead.insert(node, (client, now));
+            self.so_far.dead.insert(node, (client, now));
         }
     }
 
@@ -415,10 +424,10 @@ impl Stage<'_> {
         let sent = self.sent();
         let viewer = |(&node, watched): (&u32, &Watched)| {
             let number = node as usize;
-            let death = self.dead.get(&NodeId(node)).map(|&(_, at)| at);
+            let death = self.so_far.dead.get(&NodeId(node)).map(|&(_, at)| at);
             let from = watched.joined.max(self.counted_from);
             let span = death.unwrap_or(end).since(from);
-            let bytes = sent[number] - self.sent_before.get(number).copied().unwrap_or(0);
+            let bytes = sent[number] - self.so_far.sent_before.get(number).copied().unwrap_or(0);
             ViewerMeasured {
                 upload: self.scenario.audience.upload.of(u64::from(node) - 1, self.scenario.seed),
                 sent: Rate::from_bytes_per_sec_f64(bytes as f64 / span.as_secs_f64().max(1e-9)),
@@ -436,7 +445,7 @@ impl Stage<'_> {
         let removed = &self.world.observer().removed;
         let death =
             |&(client, at): &(Option<ClientId>, Time)| Some(Death { at, removed: removed.get(&client?).copied() });
-        self.dead.values().filter_map(death).collect()
+        self.so_far.dead.values().filter_map(death).collect()
     }
 
     /// Some die; from now on it is looked how long it takes until their children get what they got from
@@ -448,8 +457,8 @@ impl Stage<'_> {
             self.bury(now, NodeId(node));
         }
         let alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
-        self.killed += nodes.len() as u64;
-        self.killed_at = now;
+        self.so_far.killed += nodes.len() as u64;
+        self.so_far.killed_at = now;
         let mut waiting = Vec::new();
         for &node in &alive {
             let Some(client) = self.client(node) else { continue };
@@ -457,15 +466,15 @@ impl Stage<'_> {
                 .filter(|&slice| matches!(client.feed(slice), Feed::Client(parent) if dead.contains(&parent)));
             waiting.extend(fed_by_dead.map(|slice| (node, slice, client.pushed(slice).0)));
         }
-        self.waiting = waiting;
+        self.so_far.waiting = waiting;
         self.cue(now + LOOK, Cue::Look);
     }
 
     /// Notes which slices are back: two packets, so that it is none that the dead had sent. Who leaves
     /// meanwhile waits no more.
     fn look(&mut self, now: Time) {
-        let since = now.since(self.killed_at);
-        let mut waiting = std::mem::take(&mut self.waiting);
+        let since = now.since(self.so_far.killed_at);
+        let mut waiting = std::mem::take(&mut self.so_far.waiting);
         let mut back = 0;
         waiting.retain(|&(node, slice, before)| {
             let Some(client) = self.client(node) else { return false };
@@ -473,23 +482,23 @@ impl Stage<'_> {
             back += usize::from(is_back);
             !is_back
         });
-        self.waiting = waiting;
-        self.slices_back.extend(std::iter::repeat_n(since.as_secs_f64(), back));
-        if since < LOOKED && !self.waiting.is_empty() {
+        self.so_far.waiting = waiting;
+        self.so_far.slices_back.extend(std::iter::repeat_n(since.as_secs_f64(), back));
+        if since < LOOKED && !self.so_far.waiting.is_empty() {
             self.cue(now + LOOK, Cue::Look);
         }
     }
 
-    fn measured(mut self) -> StreamMeasured {
+    pub(super) fn measured(mut self) -> StreamMeasured {
         // What is not back counts as the longest time.
-        self.slices_back.extend(self.waiting.iter().map(|_| LOOKED.as_secs_f64()));
+        self.so_far.slices_back.extend(self.so_far.waiting.iter().map(|_| LOOKED.as_secs_f64()));
         let (viewers, deaths) = (self.viewers(), self.deaths());
         let server_bytes = self.world.fabric().count(SERVER, Direction::Up).bytes;
         let all_bytes: u64 = self.sent().into_iter().sum();
         let tracker = self.server().tracker();
         let (parent_changes, trees) =
             (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)));
-        let (explorations, monitored) = (self.server().explorations(), std::mem::take(&mut self.monitored));
+        let (explorations, monitored) = (self.server().explorations(), std::mem::take(&mut self.so_far.monitored));
         let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
         let got: u64 = observed.watched.values().map(|watched| watched.played).sum();
@@ -506,7 +515,7 @@ impl Stage<'_> {
             simulated,
             clients: observed.watched.len() as u64,
             started: startup.len() as u64,
-            killed: self.killed,
+            killed: self.so_far.killed,
             delivered_percent: 100.0 * observed.honest_played as f64 / (due as f64).max(1.0),
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
@@ -517,10 +526,14 @@ impl Stage<'_> {
             latency_p95_s: observed.delays.quantile(0.95) + self.scenario.stream.buffer.as_secs_f64(),
             release_p50_s: observed.delays.quantile(0.5),
             release_p95_s: observed.delays.quantile(0.95),
-            slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
+            slices_back_p99_s: if self.so_far.slices_back.is_empty() {
+                0.0
+            } else {
+                quantile(&mut self.so_far.slices_back, 0.99)
+            },
             overhead_percent: overhead.all,
             server_bytes,
-            source_bytes: self.packets * MAX_PACKET as u64,
+            source_bytes: self.so_far.packets * MAX_PACKET as u64,
             forged_packets: observed.forged,
             parent_changes,
             overhead: Some(overhead),

@@ -1,7 +1,7 @@
 //! Who comes, who goes, who dies and who lies, and over which lines: what a scenario settles before its stream
 //! begins, for simulations and for runs on real packets alike.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -9,6 +9,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_scenario::stream::{Audience, Rates, StreamScenario};
 use anabranch_sim::access::AccessLinks;
+use anabranch_sim::agenda::Agenda;
 use anabranch_sim::delay::DelayModel;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter, LinkConfig};
@@ -70,20 +71,16 @@ impl Script {
     pub fn of(scenario: &StreamScenario) -> Script {
         let StreamScenario { audience, churn, .. } = scenario;
         let mut rng = Rng::stream(scenario.seed, "audience");
-        let (mut cues, mut order) = (BTreeMap::new(), 0);
-        let mut put = |cues: &mut BTreeMap<(Time, u64), Cue>, at, cue| {
-            order += 1;
-            cues.insert((at, order), cue);
-        };
+        let mut cues = Agenda::default();
         for client in 0..audience.clients as u64 {
             let share = Duration::from_nanos(audience.arrival.as_nanos() * client / (audience.clients as u64).max(1));
-            put(&mut cues, Time::ZERO + OPENING + share, Cue::Join);
+            cues.add(Time::ZERO + OPENING + share, Cue::Join);
         }
         if churn.kill_share > 0.0 {
-            put(&mut cues, Time::ZERO + churn.kill_at, Cue::Kill);
+            cues.add(Time::ZERO + churn.kill_at, Cue::Kill);
         }
         let (mut acts, mut alive, mut nodes) = (Vec::new(), BTreeSet::new(), 0);
-        while let Some(((at, _), cue)) = cues.pop_first() {
+        while let Some((at, cue)) = cues.take() {
             if at >= Time::ZERO + scenario.duration {
                 break;
             }
@@ -95,13 +92,13 @@ impl Script {
                     if let Some(mean) = churn.mean_stay {
                         // Exponential: who stays long stays longer.
                         let stay = -mean.as_secs_f64() * libm::log(1.0 - rng.uniform());
-                        put(&mut cues, at + Duration::from_secs_f64(stay), Cue::Leave(nodes));
+                        cues.add(at + Duration::from_secs_f64(stay), Cue::Leave(nodes));
                     }
                 }
                 Cue::Leave(node) => {
                     if alive.remove(&node) {
                         acts.push((at, Act::Leave(node)));
-                        put(&mut cues, at, Cue::Join);
+                        cues.add(at, Cue::Join);
                     }
                 }
                 Cue::Kill => {

@@ -240,7 +240,7 @@ impl<A> Coordinator<A> {
         let counts = |known: &&Known| known.is_fresh(now) && (has_all || !is_seldom(known));
         let to = hosts().filter(counts).chain([monitor]).filter_map(|known| known.counted.last()).min()?;
         let span = hosts().filter(counts).map(period).fold(self.config.every, Duration::max);
-        let from = Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())).max(monitor.counted.first()?);
+        let from = to.before(span).max(monitor.counted.first()?);
         let passed = monitor.counted.between(from, to).filter(|_| from < to)?;
         let sent: f64 = hosts().filter_map(|known| known.sent(from, to)).sum();
         Some((passed - sent).max(0.0) / to.since(from).as_secs_f64())

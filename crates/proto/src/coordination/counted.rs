@@ -71,8 +71,7 @@ impl Counted {
     /// How much it grew in the `span` that ends with the last report; nothing without two reports.
     pub fn grown(&self, span: Duration) -> f64 {
         let last = self.last();
-        let grown =
-            last.and_then(|to| self.between(Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())), to));
+        let grown = last.and_then(|to| self.between(to.before(span), to));
         grown.unwrap_or(0.0)
     }
 

@@ -289,7 +289,7 @@ impl Space {
             return 0;
         }
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
-        self.reordering.forget_before(earlier(now, span));
+        self.reordering.forget_before(now.before(span));
         let (next, again, rtt) = (self.next, &mut self.again, &mut self.rtt);
         let mut spurious = 0;
         self.reordering.on_ack(&ack.ranges, next, |lost| {
@@ -401,7 +401,7 @@ impl Space {
             if !copied && !piece.is_none() {
                 self.again.push_back(piece);
             }
-            self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next, earlier(now, span));
+            self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next, now.before(span));
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
@@ -515,12 +515,6 @@ impl Space {
     pub fn is_in_flight(&self) -> bool {
         self.in_flight > 0 || self.tcp.as_ref().is_some_and(|tcp| tcp.is_outstanding())
     }
-}
-
-/// `span` before `now`: what left earlier is later than what makes a congestion persistent, and its
-/// ACK is awaited no longer.
-fn earlier(now: Time, span: Duration) -> Time {
-    Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! A stream's peers in tests: sessions that stand after a round trip and lose nothing but what a test
 //! says, over a constant delay, and uplinks of a rate.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_sim::agenda::Agenda;
 
 use super::buffer::BufferConfig;
 use super::content::{ClientId, Content, Manifest, Ticket};
@@ -111,32 +112,10 @@ enum Parcel {
 /// number that the one who opened it gave it.
 #[derive(Debug)]
 struct Coming {
-    at: Time,
-    order: u64,
     to: u32,
     from: u32,
     opening: u64,
     parcel: Parcel,
-}
-
-impl PartialEq for Coming {
-    fn eq(&self, other: &Coming) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl Eq for Coming {}
-
-impl PartialOrd for Coming {
-    fn partial_cmp(&self, other: &Coming) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Coming {
-    fn cmp(&self, other: &Coming) -> core::cmp::Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
 }
 
 #[derive(Debug)]
@@ -192,8 +171,9 @@ pub struct TestNetwork {
     uploads: BTreeMap<u32, (Rate, Time)>,
     /// Bytes of datagrams that have left each peer, which arrive or not.
     sent: BTreeMap<u32, Bytes>,
-    coming: BinaryHeap<Coming>,
-    order: u64,
+    coming: Agenda<Coming>,
+    /// Sessions that were begun: each has the number of its opening.
+    openings: u64,
     delay: Duration,
     /// Decides what becomes of datagrams.
     pub fate: Fate,
@@ -211,23 +191,21 @@ struct TestSessions<'a> {
     delay: Duration,
     delivered: Bytes,
     ends: &'a mut Ends,
-    coming: &'a mut BinaryHeap<Coming>,
-    order: &'a mut u64,
+    coming: &'a mut Agenda<Coming>,
+    openings: &'a mut u64,
     events: &'a mut Vec<Happened>,
 }
 
 impl TestSessions<'_> {
     fn post(&mut self, to: u32, opening: u64, parcel: Parcel) {
-        *self.order += 1;
-        let at = self.now + self.delay;
-        self.coming.push(Coming { at, order: *self.order, to, from: self.node, opening, parcel });
+        self.coming.add(self.now + self.delay, Coming { to, from: self.node, opening, parcel });
     }
 }
 
 impl Sessions<TestPeer> for TestSessions<'_> {
     fn open(&mut self, to: u32, key: Option<PeerKey>) -> Option<SessionId> {
-        *self.order += 1;
-        let opening = *self.order;
+        *self.openings += 1;
+        let opening = *self.openings;
         let end = End { with: to, opening, is_open: false, initiated: true, key, waiting: Vec::new() };
         self.post(to, opening, Parcel::Open(key_of(self.node)));
         Some(self.ends.add(end))
@@ -269,8 +247,8 @@ impl TestNetwork {
             ends: BTreeMap::new(),
             uploads: BTreeMap::new(),
             sent: BTreeMap::new(),
-            coming: BinaryHeap::new(),
-            order: 0,
+            coming: Agenda::default(),
+            openings: 0,
             delay,
             fate: Box::new(|_, _, _, _| true),
             events: Vec::new(),
@@ -290,11 +268,8 @@ impl TestNetwork {
     pub fn kill(&mut self, node: u32, idle: Duration) {
         self.peers.remove(&node);
         for end in self.ends.remove(&node).into_iter().flat_map(|ends| ends.ends).flatten() {
-            self.order += 1;
-            let at = self.now + idle;
-            let coming =
-                Coming { at, order: self.order, to: end.with, from: node, opening: end.opening, parcel: Parcel::Close };
-            self.coming.push(coming);
+            let coming = Coming { to: end.with, from: node, opening: end.opening, parcel: Parcel::Close };
+            self.coming.add(self.now + idle, coming);
         }
     }
 
@@ -319,7 +294,7 @@ impl TestNetwork {
             delivered: self.sent.get(&node).copied().unwrap_or_default(),
             ends,
             coming: &mut self.coming,
-            order: &mut self.order,
+            openings: &mut self.openings,
             events: &mut self.events,
         };
         act(peer, self.now, &mut sessions);
@@ -343,9 +318,8 @@ impl TestNetwork {
                 (end.with, end.opening, *free + self.delay)
             };
             if (self.fate)(self.now, node, with, &mut datagram) {
-                self.order += 1;
                 let parcel = Parcel::Datagram(datagram);
-                self.coming.push(Coming { at, order: self.order, to: with, from: node, opening, parcel });
+                self.coming.add(at, Coming { to: with, from: node, opening, parcel });
             }
         }
     }
@@ -359,14 +333,14 @@ impl TestNetwork {
                 (peer.timer(self.now).max(self.now).min(free), node)
             });
             let (timer, node) = timers.min().unwrap_or((Time::MAX, 0));
-            let coming = self.coming.peek().map_or(Time::MAX, |coming| coming.at);
+            let coming = self.coming.next_at().unwrap_or(Time::MAX);
             if timer.min(coming) >= end {
                 self.now = end;
                 return;
             }
             if coming <= timer {
-                let coming = self.coming.pop().unwrap();
-                self.now = coming.at;
+                let (at, coming) = self.coming.take().unwrap();
+                self.now = at;
                 self.deliver(coming);
             } else {
                 self.now = timer;
@@ -429,9 +403,7 @@ impl TestNetwork {
     }
 
     fn refuse(&mut self, to: u32, from: u32, opening: u64) {
-        self.order += 1;
-        let at = self.now + self.delay;
-        self.coming.push(Coming { at, order: self.order, to: from, from: to, opening, parcel: Parcel::Close });
+        self.coming.add(self.now + self.delay, Coming { to: from, from: to, opening, parcel: Parcel::Close });
     }
 
     fn close(&mut self, node: u32, session: SessionId, why: Closed) {

@@ -86,6 +86,11 @@ pub enum Event {
         /// The one that takes its place.
         by: SessionId,
     },
+    /// What carried it is lost: what has come is kept, and its sender, who knows, looks for another way to go on.
+    Suspended {
+        /// Whose.
+        session: SessionId,
+    },
     /// It is in its place.
     Complete {
         /// Whose.
@@ -117,6 +122,7 @@ impl Event {
         match *self {
             Event::Offered { session, .. }
             | Event::Begun { session }
+            | Event::Suspended { session }
             | Event::Continued { session, .. }
             | Event::Complete { session, .. }
             | Event::Failed { session, .. }

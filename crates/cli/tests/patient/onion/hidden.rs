@@ -128,9 +128,9 @@ impl Network {
         command
     }
 
-    fn receive(&self, into: &Path) -> (Part, String) {
+    fn receive(&self, into: &Path, more: &[&str]) -> (Part, String) {
         let mut command = self.onion("receive", "receiver");
-        let part = Part::start(command.arg("--dir").arg(into));
+        let part = Part::start(command.arg("--dir").arg(into).args(more));
         let line = part.line("address ");
         let address = line.trim_start_matches("address ").to_owned();
         part.line("ready");
@@ -148,6 +148,20 @@ fn content(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
+/// Waits until this much has come of a file that is not whole.
+fn wait_for_part(into: &Path, bytes: u64) {
+    let part = || {
+        let names = fs::read_dir(into).unwrap().flatten();
+        let of = names.filter(|entry| entry.file_name().to_string_lossy().ends_with(".part"));
+        of.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum::<u64>()
+    };
+    let begun = Instant::now();
+    while part() < bytes {
+        assert!(begun.elapsed() < PATIENCE, "{} bytes have come", part());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn summary(output: &Output) -> serde_json::Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
@@ -158,7 +172,7 @@ fn summary(output: &Output) -> serde_json::Value {
 fn files_go_to_a_key_and_a_sender_that_was_killed_goes_on() {
     let network = Network::start(12);
     let into = network.path("received");
-    let (receiver, address) = network.receive(&into);
+    let (receiver, address) = network.receive(&into, &[]);
     assert_eq!(address.len(), 68, "{address}");
 
     let small = network.path("note.txt");
@@ -183,16 +197,7 @@ fn files_go_to_a_key_and_a_sender_that_was_killed_goes_on() {
     let first = Part::start(&mut network.send(&large, &address));
     receiver.line("receiving film.mkv");
     // Some of it comes; then its sender is gone without a word.
-    let begun = Instant::now();
-    let part = || {
-        let names = fs::read_dir(&into).unwrap().flatten();
-        let of = names.filter(|entry| entry.file_name().to_string_lossy().ends_with(".part"));
-        of.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum::<u64>()
-    };
-    while part() < 2_000_000 {
-        assert!(begun.elapsed() < PATIENCE, "{} bytes have come", part());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_part(&into, 2_000_000);
     first.signal(Signal::SIGKILL);
     drop(first);
     let sent = summary(&network.send(&large, &address).output().unwrap());
@@ -210,6 +215,36 @@ fn files_go_to_a_key_and_a_sender_that_was_killed_goes_on() {
     assert_eq!(receiver.child.wait().unwrap().code(), Some(0));
     let left: Vec<_> = fs::read_dir(&into).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left.len(), 4, "nothing half-written is left: {left:?}");
+}
+
+#[test]
+fn a_receiver_of_one_file_ends_as_one_over_relays_does() {
+    let network = Network::start(12);
+    let into = network.path("received");
+    let (mut receiver, address) = network.receive(&into, &["--once", "--json"]);
+    let small = network.path("note.txt");
+    fs::write(&small, content(70_000)).unwrap();
+    summary(&network.send(&small, &address).output().unwrap());
+    let said: serde_json::Value = serde_json::from_str(&receiver.line("\"outcome\"")).unwrap();
+    assert_eq!(receiver.child.wait().unwrap().code(), Some(0), "{said}");
+    assert_eq!((&said["outcome"], &said["address"]), (&"received".into(), &address.into()), "{said}");
+    assert_eq!((&said["files"], &said["bytes"]), (&1.into(), &70_000.into()), "{said}");
+    let path = into.join("note.txt").display().to_string();
+    assert_eq!(said["received"], serde_json::json!([{ "path": path, "bytes": 70_000 }]), "{said}");
+    assert!(said["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{said}");
+
+    // Its sender gives it up half-way.
+    let (mut receiver, address) = network.receive(&into, &["--once", "--json"]);
+    let large = network.path("film.mkv");
+    fs::write(&large, content(12_000_000)).unwrap();
+    let sender = Part::start(&mut network.send(&large, &address));
+    receiver.line("receiving film.mkv");
+    wait_for_part(&into, 500_000);
+    sender.signal(Signal::SIGINT);
+    receiver.line("the file did not arrive: the sender has given up");
+    assert_eq!(receiver.child.wait().unwrap().code(), Some(2));
+    let left: Vec<_> = fs::read_dir(&into).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["note.txt"], "nothing half-written is left");
 }
 
 /// The address that a receiver prints, which is then killed.

@@ -79,9 +79,9 @@ struct Fared {
 fn flooded(flood: Option<Flood>, most_of_network: usize, seed: u64) -> Fared {
     let scenario = homes(seed);
     let mut stage = Stage::limited(&scenario, most_of_network);
-    stage.script = script(flood).into_iter();
-    stage.cues.retain(|_, cue| !matches!(cue, Cue::Audience));
-    let times: Vec<Time> = stage.script.as_slice().iter().map(|(at, _)| *at).collect();
+    stage.so_far.script = script(flood).into_iter();
+    stage.so_far.cues.retain(|cue| !matches!(cue, Cue::Audience));
+    let times: Vec<Time> = stage.so_far.script.as_slice().iter().map(|(at, _)| *at).collect();
     times.into_iter().for_each(|at| stage.cue(at, Cue::Audience));
     if flood.is_some() {
         stage.world.act(SERVER, |sessions, now, out| {
@@ -91,7 +91,7 @@ fn flooded(flood: Option<Flood>, most_of_network: usize, seed: u64) -> Fared {
             });
         });
     }
-    let counts = |stage: &Stage<'_>, is_before: bool| {
+    let counts = |stage: &Stage, is_before: bool| {
         let watched = stage.world.observer().watched.iter();
         let them = watched.filter(|(node, one)| one.is_honest && (**node <= BEFORE) == is_before);
         them.fold((0, 0), |(played, skipped), (_, one)| (played + one.played, skipped + one.skipped))

@@ -19,7 +19,7 @@ mod sending;
 
 use anabranch_onion::session::{ReadOutcome, StreamId};
 
-pub use receiving::{FileEvent, Files};
+pub use receiving::Files;
 pub use sending::{Sending, SendingState};
 
 use super::streams::End;
@@ -53,7 +53,8 @@ fn take_message(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
     Ok(Some(message))
 }
 
-/// What a stream has to read, up to `most` bytes, appended to `bytes`; whether it has ended.
+/// What a stream has to read, up to `most` bytes, appended to `bytes`; whether it has ended. One that was reset has not:
+/// that is said for itself.
 fn read(end: &mut impl End, stream: StreamId, most: usize, bytes: &mut Vec<u8>) -> bool {
     let start = bytes.len();
     bytes.resize(start + most, 0);
@@ -62,8 +63,8 @@ fn read(end: &mut impl End, stream: StreamId, most: usize, bytes: &mut Vec<u8>) 
     while length < start + most {
         match end.read(stream, &mut bytes[length..]) {
             Ok(ReadOutcome::Bytes(count)) => length += count,
-            Ok(ReadOutcome::Pending) => break,
-            Ok(ReadOutcome::End) | Err(_) => {
+            Ok(ReadOutcome::Pending) | Err(_) => break,
+            Ok(ReadOutcome::End) => {
                 is_over = true;
                 break;
             }

@@ -1,11 +1,11 @@
 //! The receiver's half: files of any number of streams, into one folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_onion::session::{Reason, SessionName, StreamId};
 use anabranch_proto::message::{Code, Message, Offer, Report};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Finished, Limits, Owner, Partial, Store, Streamed, TransferError};
+use anabranch_proto::transfer::{Event, Finished, Limits, Owner, Partial, PartialId, Store, Streamed, TransferError};
 
 use super::super::streams::End;
 use super::{PIECE, frame, read, take_message, write};
@@ -17,45 +17,21 @@ const PORTION: usize = 16;
 /// Streams at once, with a file or without one yet.
 const MOST_STREAMS: usize = 64;
 
-/// What happens to files.
-#[derive(Clone, Debug)]
-pub enum FileEvent {
-    /// Somebody offers one, and it is taken.
-    Offered {
-        /// Its stream.
-        of: (SessionName, StreamId),
-        /// What.
-        offer: Offer,
-    },
-    /// One is there.
-    Complete {
-        /// Its stream.
-        of: (SessionName, StreamId),
-        /// Under which name.
-        name: String,
-        /// Its bytes.
-        length: u64,
-    },
-    /// One is not.
-    Failed {
-        /// Its stream.
-        of: (SessionName, StreamId),
-        /// Why.
-        why: TransferError,
-    },
-    /// The session of one is lost: what has come is kept, and its sender may go on.
-    Suspended {
-        /// Its stream.
-        of: (SessionName, StreamId),
-    },
-}
-
-#[derive(Default)]
 struct Stream {
+    session: SessionId,
     heard: Vec<u8>,
     out: Vec<u8>,
     file: Option<Streamed>,
+    /// Something of the file is kept.
+    is_begun: bool,
     is_over: bool,
+}
+
+impl Stream {
+    fn new() -> Stream {
+        let session = SessionId(random_seed());
+        Stream { session, heard: Vec::new(), out: Vec::new(), file: None, is_begun: false, is_over: false }
+    }
 }
 
 /// Files that come.
@@ -63,13 +39,24 @@ pub struct Files<S> {
     store: S,
     limits: Limits,
     streams: BTreeMap<(SessionName, StreamId), Stream>,
-    events: Vec<FileEvent>,
+    /// Files that have come whose senders may not know it yet. Of these, and of those that are suspended, no more are
+    /// remembered than may come at once; a stranger's does not push out what came before it.
+    complete: Vec<(SessionName, SessionId)>,
+    suspended: Vec<(PartialId, SessionId)>,
+    events: VecDeque<Event>,
 }
 
 impl<S: Store> Files<S> {
     /// None yet, into `store`.
     pub fn new(store: S, limits: Limits) -> Files<S> {
-        Files { store, limits, streams: BTreeMap::new(), events: Vec::new() }
+        Files {
+            store,
+            limits,
+            streams: BTreeMap::new(),
+            complete: Vec::new(),
+            suspended: Vec::new(),
+            events: VecDeque::new(),
+        }
     }
 
     /// Streams that are open.
@@ -89,16 +76,16 @@ impl<S: Store> Files<S> {
         files.map(of).fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1))
     }
 
-    /// What has happened since.
-    pub fn poll_event(&mut self) -> Option<FileEvent> {
-        (!self.events.is_empty()).then(|| self.events.remove(0))
+    /// The next thing that happened.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
     /// Somebody has opened a stream; whether there is room for it.
     pub fn open(&mut self, of: (SessionName, StreamId)) -> bool {
         let has_room = self.streams.len() < MOST_STREAMS;
         if has_room {
-            self.streams.insert(of, Stream::default());
+            self.streams.insert(of, Stream::new());
         }
         has_room
     }
@@ -136,13 +123,14 @@ impl<S: Store> Files<S> {
             self.store.discard(file.session());
         }
         let code = if let TransferError::Refused(_) = why { Code::Refused } else { Code::Failed };
-        let text = match &why {
-            TransferError::Refused(reason) => reason.clone(),
+        // Here it is no news who refuses it.
+        let reason = match why {
+            TransferError::Refused(reason) => reason,
             other => other.to_string(),
         };
-        report(code, &text, &mut stream.out);
+        report(code, &reason, &mut stream.out);
         stream.is_over = true;
-        self.events.push(FileEvent::Failed { of, why });
+        self.events.push_back(Event::Failed { session: stream.session, reason });
     }
 
     /// Takes a piece; whether there may be another.
@@ -168,6 +156,9 @@ impl<S: Store> Files<S> {
         let Some(file) = &mut stream.file else { return Ok(false) };
         if !bytes.is_empty() {
             file.take_next(&mut self.store, &bytes)?;
+            if !std::mem::replace(&mut stream.is_begun, true) {
+                self.events.push_back(Event::Begun { session: stream.session });
+            }
         }
         if file.left() == 0 {
             self.finish(of)?;
@@ -184,20 +175,29 @@ impl<S: Store> Files<S> {
             return Err(TransferError::Refused(reason));
         }
         let partial = Partial::of(Owner::Anybody, &offer);
+        let Some(session) = self.streams.get(&of).map(|stream| stream.session) else { return Ok(()) };
         // Its sender has begun again: the session before is lost, whether that is known here or not.
         let same = |stream: &Stream| stream.file.as_ref().and_then(Streamed::partial) == Some(&partial);
         let before: Vec<_> = self.streams.iter().filter(|(_, stream)| same(stream)).map(|(of, _)| *of).collect();
-        before.into_iter().for_each(|before| self.suspend(before));
+        before.into_iter().for_each(|before| _ = self.suspend(before));
         if self.coming() >= self.limits.files {
             return Err(TransferError::Refused("too many files come at once; try again later".into()));
         }
-        let session = SessionId(random_seed());
-        let file = Streamed::begin(&mut self.store, session, offer.clone(), Some(partial))?;
+        let begun = Streamed::begin(&mut self.store, session, offer.clone(), Some(partial));
+        let file = begun.map_err(|error| TransferError::Refused(error.0))?;
+        if let Some(place) = self.suspended.iter().position(|(id, _)| *id == partial.id) {
+            let (_, before) = self.suspended.remove(place);
+            self.events.push_back(Event::Continued { session: before, by: session });
+        }
         let Some(stream) = self.streams.get_mut(&of) else { return Ok(()) };
         report(Code::Accepted, file.reported(), &mut stream.out);
         let is_whole = file.left() == 0;
+        stream.is_begun = file.resumed() > 0;
+        self.events.push_back(Event::Offered { session, offer });
+        if stream.is_begun {
+            self.events.push_back(Event::Begun { session });
+        }
         stream.file = Some(file);
-        self.events.push(FileEvent::Offered { of, offer });
         if is_whole { self.finish(of) } else { Ok(()) }
     }
 
@@ -210,7 +210,11 @@ impl<S: Store> Files<S> {
                 let length = file.offer().length;
                 report(Code::Complete, &name, &mut stream.out);
                 (stream.file, stream.is_over) = (None, true);
-                self.events.push(FileEvent::Complete { of, name, length });
+                let session = stream.session;
+                if self.complete.len() < MOST_STREAMS {
+                    self.complete.push((of.0, session));
+                }
+                self.events.push_back(Event::Complete { session, name, length });
             }
             Finished::Again => report(Code::Accepted, file.reported(), &mut stream.out),
         }
@@ -221,27 +225,38 @@ impl<S: Store> Files<S> {
     pub fn on_reset(&mut self, of: (SessionName, StreamId), _: Reason) {
         if let Some(Stream { file: Some(file), .. }) = self.streams.remove(&of) {
             self.store.discard(file.session());
-            self.events.push(FileEvent::Failed { of, why: TransferError::Cancelled });
+            self.events.push_back(Event::Closed { session: file.session(), complete: false });
         }
     }
 
-    /// A session is lost.
+    /// A session is over.
     pub fn on_end(&mut self, session: SessionName) {
+        let closed = self.complete.extract_if(.., |(of, _)| *of == session);
+        self.events.extend(closed.map(|(_, session)| Event::Closed { session, complete: true }));
         let streams: Vec<_> = self.streams.keys().filter(|(of, _)| *of == session).copied().collect();
-        streams.into_iter().for_each(|of| self.suspend(of));
+        self.lose(streams);
     }
 
     /// All sessions are over: what has come is kept.
     pub fn end(&mut self) {
-        let streams: Vec<_> = self.streams.keys().copied().collect();
-        streams.into_iter().for_each(|of| self.suspend(of));
+        self.lose(self.streams());
     }
 
-    fn suspend(&mut self, of: (SessionName, StreamId)) {
-        if let Some(Stream { file: Some(file), .. }) = self.streams.remove(&of) {
-            self.store.suspend(file.session());
-            self.events.push(FileEvent::Suspended { of });
+    fn lose(&mut self, streams: Vec<(SessionName, StreamId)>) {
+        for of in streams {
+            let session = self.suspend(of);
+            self.events.extend(session.map(|session| Event::Suspended { session }));
         }
+    }
+
+    /// Keeps what has come of the file of a stream that is lost; whose it was.
+    fn suspend(&mut self, of: (SessionName, StreamId)) -> Option<SessionId> {
+        let file = self.streams.remove(&of)?.file?;
+        self.store.suspend(file.session());
+        if let Some(partial) = file.partial().filter(|_| self.suspended.len() < MOST_STREAMS) {
+            self.suspended.push((partial.id, file.session()));
+        }
+        Some(file.session())
     }
 }
 

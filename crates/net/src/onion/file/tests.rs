@@ -3,7 +3,8 @@ use std::fs;
 use std::path::Path;
 
 use anabranch_onion::session::{Reason, SessionName, StreamError};
-use anabranch_proto::transfer::{Limits, TransferError};
+use anabranch_proto::seal::SessionId;
+use anabranch_proto::transfer::{Event, Limits, TransferError};
 
 use super::*;
 use crate::disk::{self, DiskStore};
@@ -31,6 +32,9 @@ impl End for Pipe {
     }
 
     fn read(&mut self, _: StreamId, out: &mut [u8]) -> Result<ReadOutcome, StreamError> {
+        if self.was_reset {
+            return Err(StreamError::Reset(Reason::Stopped));
+        }
         let count = out.len().min(self.to_read.len());
         self.to_read.drain(..count).zip(out).for_each(|(byte, place)| *place = byte);
         Ok(if count > 0 { ReadOutcome::Bytes(count) } else { ReadOutcome::Pending })
@@ -43,6 +47,27 @@ impl End for Pipe {
 
 const OF: (SessionName, StreamId) = (SessionName(1), StreamId(1));
 const AGAIN: (SessionName, StreamId) = (SessionName(2), StreamId(1));
+
+/// What has happened since, each session by its place among those that were named.
+fn events(files: &mut Files<DiskStore>, sessions: &mut Vec<SessionId>) -> Vec<String> {
+    let mut place = |session| match sessions.iter().position(|&known| known == session) {
+        Some(place) => place,
+        None => {
+            sessions.push(session);
+            sessions.len() - 1
+        }
+    };
+    let in_words = |event| match event {
+        Event::Offered { session, offer } => format!("{}: offered {}", place(session), offer.name),
+        Event::Begun { session } => format!("{}: begun", place(session)),
+        Event::Continued { session, by } => format!("{}: continued by {}", place(session), place(by)),
+        Event::Suspended { session } => format!("{}: suspended", place(session)),
+        Event::Complete { session, name, .. } => format!("{}: complete {name}", place(session)),
+        Event::Failed { session, reason } => format!("{}: {reason}", place(session)),
+        Event::Closed { session, complete } => format!("{}: closed, complete {complete}", place(session)),
+    };
+    std::iter::from_fn(|| files.next_event()).map(in_words).collect()
+}
 
 /// Carries bytes both ways until nothing moves, or this many have gone to the receiver.
 fn carry<S: anabranch_proto::transfer::Source>(
@@ -120,6 +145,35 @@ fn what_came_before_a_session_was_lost_does_not_come_again() {
 }
 
 #[test]
+fn what_becomes_of_a_file_is_said_as_of_one_that_comes_otherwise() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut files, mut sessions) = (Files::new(store(to.path()), Limits::default()), Vec::new());
+    let mut long = sending(from.path(), 1_000_000);
+    carry(&mut long, &mut files, OF, 400_000);
+    files.on_end(OF.0);
+    assert_eq!(events(&mut files, &mut sessions), ["0: offered photo.jpg", "0: begun", "0: suspended"]);
+    carry(&mut long, &mut files, AGAIN, 100_000);
+    // Here it is not known that the session is lost.
+    carry(&mut long, &mut files, OF, usize::MAX);
+    let again = ["0: continued by 1", "1: offered photo.jpg", "1: begun", "1: continued by 2", "2: offered photo.jpg"];
+    let whole = ["2: begun", "2: complete photo.jpg"];
+    assert_eq!(events(&mut files, &mut sessions), [&again[..], &whole].concat());
+    files.on_end(AGAIN.0);
+    assert_eq!(events(&mut files, &mut sessions), [""; 0]);
+    files.on_end(OF.0);
+    assert_eq!(events(&mut files, &mut sessions), ["2: closed, complete true"]);
+    carry(&mut sending(from.path(), 900_000), &mut files, OF, 400_000);
+    // A stream that was reset may be read before that is said.
+    files.drive(OF, &mut Pipe { was_reset: true, ..Pipe::default() });
+    files.on_reset(OF, Reason::Stopped);
+    files.on_end(OF.0);
+    let given_up = ["3: offered photo.jpg", "3: begun", "3: closed, complete false"];
+    assert_eq!(events(&mut files, &mut sessions), given_up);
+    carry(&mut sending(from.path(), 0), &mut files, OF, usize::MAX);
+    assert_eq!(events(&mut files, &mut sessions), ["4: offered photo.jpg", "4: complete photo (1).jpg"]);
+}
+
+#[test]
 fn who_resets_the_stream_leaves_nothing() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut files = Files::new(store(to.path()), Limits::default());
@@ -137,6 +191,7 @@ fn what_is_too_long_or_makes_no_sense_is_refused_in_words() {
     carry(&mut long, &mut files, OF, usize::MAX);
     let SendingState::Failed(TransferError::Refused(why)) = long.state() else { panic!("{:?}", long.state()) };
     assert_eq!(why, "the file has 1001 bytes; 1000 are taken");
+    assert_eq!(events(&mut files, &mut Vec::new()), ["0: the file has 1001 bytes; 1000 are taken"]);
     for nonsense in [&[255, 255, 1][..], &[0, 1, 77], &[0, 0]] {
         let mut pipe = Pipe { to_read: nonsense.iter().copied().collect(), room: 1000, ..Pipe::default() };
         assert!(files.open(AGAIN));
@@ -147,11 +202,11 @@ fn what_is_too_long_or_makes_no_sense_is_refused_in_words() {
 }
 
 #[test]
-fn a_folder_that_is_full_is_reported_to_the_sender() {
+fn a_folder_that_is_full_refuses_the_file_in_words() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut files = Files::new(store(to.path()).with_max_total(500), Limits::default());
     let mut long = sending(from.path(), 1001);
     carry(&mut long, &mut files, OF, usize::MAX);
-    let SendingState::Failed(TransferError::Failed(why)) = long.state() else { panic!("{:?}", long.state()) };
+    let SendingState::Failed(TransferError::Refused(why)) = long.state() else { panic!("{:?}", long.state()) };
     assert!(why.contains("500 bytes"), "{why}");
 }

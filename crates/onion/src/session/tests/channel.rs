@@ -1,11 +1,11 @@
 //! A client and a service with a network between them that loses, delays, doubles and overtakes, over several
 //! paths; and what must hold at every instant.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use anabranch_sim::agenda::Agenda;
 
 use crate::RelayIndex;
 use crate::session::limits::{SESSION_BUFFER, SESSION_WINDOW};
@@ -110,6 +110,15 @@ struct Side {
     failed: Option<Reason>,
 }
 
+/// A cell on its way, to the service or by a block to the client.
+#[derive(Debug)]
+struct Coming {
+    to_exit: bool,
+    cell: Vec<u8>,
+    /// Of the block.
+    serial: u64,
+}
+
 #[derive(Debug)]
 pub struct World {
     pub now: Time,
@@ -118,9 +127,8 @@ pub struct World {
     pub exits: Exits,
     forward: Direction,
     backward: Direction,
-    arrivals: BinaryHeap<Reverse<(Time, u64)>>,
-    on_way: BTreeMap<u64, (bool, Vec<u8>, u64)>,
-    sequence: u64,
+    on_way: Agenda<Coming>,
+    blocks_made: u64,
     /// The path of each block, by serial; the serial of each, by what it says.
     blocks: BTreeMap<u64, usize>,
     serials: BTreeMap<u64, u64>,
@@ -159,9 +167,8 @@ impl World {
             exits: Exits::new(format, secret, Entropy([9; 32])),
             forward: Direction::new(forward),
             backward: Direction::new(backward),
-            arrivals: BinaryHeap::new(),
-            on_way: BTreeMap::new(),
-            sequence: 0,
+            on_way: Agenda::default(),
+            blocks_made: 0,
             blocks: BTreeMap::new(),
             serials: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -191,9 +198,7 @@ impl World {
         let World { forward, backward, rng, .. } = self;
         let direction = if to_exit { forward } else { backward };
         for at in direction.pass(self.now, path, rng) {
-            self.sequence += 1;
-            self.arrivals.push(Reverse((at, self.sequence)));
-            self.on_way.insert(self.sequence, (to_exit, cell.to_vec(), serial));
+            self.on_way.add(at, Coming { to_exit, cell: cell.to_vec(), serial });
         }
     }
 
@@ -221,12 +226,12 @@ impl World {
         for _ in 0..self.client.blocks_wanted() {
             let path = self.backward.choose(&mut self.rng);
             let relay = [RelayIndex(path as u16)];
-            self.sequence += 1;
-            let mut block = self.sequence.to_be_bytes().to_vec();
+            self.blocks_made += 1;
+            let mut block = self.blocks_made.to_be_bytes().to_vec();
             block.resize(BLOCK, 0);
             let serial = self.client.give_block(&block, self.backward.delays.timeout(&relay)).unwrap();
             self.blocks.insert(serial, path);
-            self.serials.insert(self.sequence, serial);
+            self.serials.insert(self.blocks_made, serial);
             is_busy = true;
         }
         let mut cell = Vec::new();
@@ -374,18 +379,15 @@ impl World {
     /// Goes on to the next instant at which something happens; false when nothing ever will, or not before `until`.
     pub fn step(&mut self, until: Time) -> bool {
         self.settle();
-        if self.end.is_some() && self.now < until && self.exits.is_empty() && self.arrivals.is_empty() {
+        if self.end.is_some() && self.now < until && self.exits.is_empty() && self.on_way.is_empty() {
             return false;
         }
-        let arrival = self.arrivals.peek().map(|&Reverse((at, _))| at);
-        let timers = [arrival, self.client.timer(self.now), self.exits.timer(self.now)];
+        let timers = [self.on_way.next_at(), self.client.timer(self.now), self.exits.timer(self.now)];
         let Some(next) = timers.into_iter().flatten().min().filter(|next| *next <= until) else { return false };
         assert!(next >= self.now);
         self.now = next;
-        while let Some(&Reverse((at, sequence))) = self.arrivals.peek().filter(|Reverse((at, _))| *at <= self.now) {
-            self.arrivals.pop();
-            let (to_exit, cell, serial) = self.on_way.remove(&sequence).unwrap();
-            debug_assert!(at <= self.now);
+        while self.on_way.next_at().is_some_and(|at| at <= self.now) {
+            let (_, Coming { to_exit, cell, serial }) = self.on_way.take().unwrap();
             match to_exit {
                 true => _ = self.exits.on_cell(self.now, &cell),
                 false => self.client.on_cell(self.now, &cell, serial),
