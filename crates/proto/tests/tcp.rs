@@ -8,7 +8,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{
-    AckForm, AckPolicy, Data, FlowReceiver, FlowSender, LossRecovery, SenderConfig, TcpOptions,
+    Ack, AckForm, AckPolicy, AckRanges, Data, FlowReceiver, FlowSender, LossRecovery, SenderConfig, TcpOptions,
 };
 
 const PACKET: Bytes = Bytes::new(1000);
@@ -114,6 +114,57 @@ fn the_third_segment_behind_a_lost_one_has_it_sent_again_under_its_own_number() 
     pair.deliver(&left, &[]);
     assert_eq!(controller.count(TcpRecovery::FastRetransmit), 1);
     assert_eq!(pair.sender.packets_lost(), 1);
+}
+
+#[test]
+fn the_ack_that_ends_a_recovery_tells_how_far_the_cumulative_point_has_moved() {
+    let (mut pair, controller) = bulk();
+    let flight = pair.send();
+    let left = pair.deliver(&flight, &[1]);
+    assert_eq!(Pair::numbers(&left[..4]), [8, 9, 10, 1]);
+    pair.deliver(&left[..4], &[]);
+    // Segment 0; then 1, behind which 2 to 10 had arrived.
+    assert_eq!(advances(&controller), [(false, 1), (true, 10)]);
+}
+
+/// What moved the cumulative point outside of recoveries, in segments, and what the ACK of their end told.
+fn advances(controller: &FixedWindow) -> Vec<(bool, u64)> {
+    let of = |recovery: &TcpRecovery| match recovery {
+        TcpRecovery::Open { advanced } => Some((false, advanced.get() / PACKET.get())),
+        TcpRecovery::Ended { advanced } => Some((true, advanced.get() / PACKET.get())),
+        _ => None,
+    };
+    controller.0.lock().unwrap().iter().filter_map(of).collect()
+}
+
+#[test]
+fn an_ack_that_reports_data_behind_a_new_gap_counts_as_a_duplicate_though_it_moves_the_cumulative_point() {
+    let (mut pair, controller) = bulk();
+    pair.send();
+    // 0 has arrived, and 2 behind the lost 1, in one answer.
+    let ranges = AckRanges::new([(2, 2), (0, 0)]);
+    pair.sender.on_ack(Time::ZERO + RTT, ME, &Ack { ranges, delay: Duration::ZERO, ce_count: 0 }).unwrap();
+    assert_eq!(advances(&controller), [(false, 0)]);
+}
+
+#[test]
+fn after_a_timeout_what_had_arrived_counts_no_more() {
+    let (mut pair, controller) = bulk();
+    let flight = pair.send();
+    // 1 and 4 are lost, and again with all that leaves until the timer expires.
+    pair.deliver(&flight, &[1, 4]);
+    let due = pair.sender.timer().unwrap();
+    pair.now = due;
+    pair.sender.on_timer(due);
+    let before = advances(&controller).len();
+    let again = pair.send();
+    assert_eq!(again[0].number, 1);
+    // 1 fills a gap before 2 and 3, 4 one before 5 to 7: the repair of each counts for itself.
+    let (first, others): (Vec<Data>, Vec<Data>) = again.into_iter().partition(|data| data.number == 1);
+    let left = pair.deliver(&first, &[]);
+    let (second, _): (Vec<Data>, Vec<Data>) = left.into_iter().chain(others).partition(|data| data.number == 4);
+    pair.deliver(&second, &[]);
+    assert_eq!(advances(&controller)[before..], [(false, 1), (false, 1)]);
 }
 
 #[test]
@@ -289,7 +340,10 @@ fn without_selective_acks_n_losses_of_a_window_take_n_round_trips_and_a_retransm
             left = pair.deliver(&left, &[]);
         }
         assert!(Pair::numbers(&left).iter().all(|number| *number >= 8), "{losses} losses take more");
-        let ends = controller.count(TcpRecovery::Ended) + controller.count(TcpRecovery::Jumped { ended: true });
+        let is_end = |recovery: &TcpRecovery| {
+            matches!(recovery, TcpRecovery::Ended { .. } | TcpRecovery::Jumped { ended: true })
+        };
+        let ends = controller.0.lock().unwrap().iter().filter(|recovery| is_end(recovery)).count();
         assert_eq!((controller.count(TcpRecovery::FastRetransmit), ends), (1, 1));
         assert_eq!((pair.sender.packets_lost(), pair.sender.in_flight()), (losses, PACKET * 8));
     }

@@ -22,6 +22,8 @@
 //! undone, for feedback does not tell of them.
 
 mod linux;
+#[cfg(test)]
+mod ns3;
 
 use serde::Deserialize;
 
@@ -32,6 +34,9 @@ use super::setup::{Factory, factory};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Seconds, Time};
 use crate::units::{Packets, WindowUnit};
+
+/// Share of the window that is left after a loss, RFC 9438 4.6.
+const BETA: f64 = 0.7;
 
 /// The window grows by no more than this in a round trip, RFC 9438 4.2.
 const MOST_GROWTH: f64 = 1.5;
@@ -55,8 +60,8 @@ enum RenoFriendly {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    /// Share of the window that is left after a loss.
-    beta: f64,
+    /// Share of the window that is left after a loss; none is RFC 9438's, or Linux's.
+    beta: Option<f64>,
     /// How steep the curve is, packets / s^3.
     c: f64,
     counting: Counting,
@@ -65,13 +70,14 @@ struct Config {
     hystart: bool,
     /// Rules that are Linux's.
     linux: linux::Rules,
+    /// What becomes of whole growth that is not a packet yet.
+    remainder: linux::Remainder,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
-            // RFC 9438 4.6.
-            beta: 0.7,
+            beta: None,
             // RFC 9438 5.1.
             c: 0.4,
             counting: Counting::Bytes,
@@ -79,11 +85,20 @@ impl Default for Config {
             reno_friendly: RenoFriendly::Rfc9438,
             hystart: false,
             linux: linux::Rules::default(),
+            remainder: linux::Remainder::default(),
         }
     }
 }
 
-/// The reading of ns-3, which has the Reno-friendly region of RFC 8312.
+impl Config {
+    #[inline]
+    fn beta(&self) -> f64 {
+        self.beta.unwrap_or(BETA)
+    }
+}
+
+/// The reading of ns-3, which has the Reno-friendly region of RFC 8312. What else it reads otherwise can be set, and does
+/// not hold at every loss (docs/flow/cubic.md).
 pub const CLASSIC: &str = "reno_friendly = \"rfc-8312\"";
 
 /// A congestion avoidance stage.
@@ -114,7 +129,7 @@ struct Cubic {
 /// Makes `cubic`.
 pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("beta", config.beta, 0.1..=0.99)?;
+    in_range("beta", config.beta(), 0.1..=0.99)?;
     in_range("c", config.c, 0.001..=1000.0)?;
     Ok(factory(move |setup| Classic::new(setup, config.counting, config.hystart, Cubic::new(config))))
 }
@@ -136,7 +151,7 @@ impl Cubic {
             (Seconds::ZERO, window)
         };
         // alpha = 3 (1 - beta) / (1 + beta): as much as Reno on average (4.3).
-        let beta = self.config.beta;
+        let beta = self.config.beta();
         let alpha = Packets(3.0 * (1.0 - beta) / (1.0 + beta));
         Epoch { start: now, k, w_max, w_est: window, alpha }
     }
@@ -192,14 +207,14 @@ impl WindowRule for Cubic {
 
     fn reduce(&mut self, window: &mut Window<Packets>, _: &Feedback<'_>) {
         // W_max = W (1 + beta) / 2 where W < W_max: the flow gives room to a new one (4.7).
-        let beta = self.config.beta;
+        let beta = self.config.beta();
         self.w_max = match self.config.fast_convergence && window.size < self.w_max {
             true => window.size * (1.0 + beta) / 2.0,
             false => window.size,
         };
         self.w_prior = window.size;
         // ssthresh = beta W, at least two packets (4.6).
-        let left = match self.config.linux.reduced(window.size, self.w_max) {
+        let left = match self.config.linux.reduced(window.size, self.w_max, self.config.beta) {
             Some((left, w_max)) => {
                 self.w_max = w_max;
                 left
@@ -208,7 +223,7 @@ impl WindowRule for Cubic {
         };
         window.reduce_to(left);
         self.epoch = None;
-        self.linux = linux::State::default();
+        self.linux.end_epoch(self.config.remainder);
     }
 
     fn on_persistent_congestion(&mut self) {

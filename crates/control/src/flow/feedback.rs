@@ -27,13 +27,21 @@ pub enum LossCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpRecovery {
     /// All that was sent up to somewhere has arrived: the window may grow.
-    Open,
+    Open {
+        /// How far that point has moved: over what arrived before, behind a gap, too. None by an ACK that also reports
+        /// new data behind a gap, which is a duplicate one (RFC 6675, 2). After a timeout over what this ACK is the
+        /// first to report, and with the ACK that ends it over what was sent since.
+        advanced: Bytes,
+    },
     /// A duplicate ACK, or a recovery that goes on: the window rests.
     Resting,
     /// The ACK that ends a fast recovery: it finds none going on (RFC 6675, 5, step A), and the
     /// window grows by it as by every ACK of new data (RFC 5681, 3.1), though all that it newly
     /// acknowledges may have left when the recovery began.
-    Ended,
+    Ended {
+        /// As of [`Open`](TcpRecovery::Open).
+        advanced: Bytes,
+    },
     /// The same as [`Open`](TcpRecovery::Open), or as [`Ended`](TcpRecovery::Ended), by one cumulative ACK of more than
     /// two segments: most of it arrived before, behind a gap, of which nothing could tell. A window grows by no more
     /// than a packet then (RFC 5681, eq. 2; RFC 3465, 2.3).

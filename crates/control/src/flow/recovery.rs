@@ -31,8 +31,8 @@ impl Recovery {
         let lost = match feedback.tcp {
             None => feedback.lost.last().is_some_and(|lost| !self.covers(&lost.sent)),
             Some(
-                TcpRecovery::Open
-                | TcpRecovery::Ended
+                TcpRecovery::Open { .. }
+                | TcpRecovery::Ended { .. }
                 | TcpRecovery::Jumped { .. }
                 | TcpRecovery::Resting
                 | TcpRecovery::Idle,

@@ -263,7 +263,7 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
             let bound = format!("{} repairs losses without RACK: see rfc6675", line.program);
             outside.extend(of_case.into_iter().map(|check| Check { bound: bound.clone(), ..check }));
         } else if is_open(reading, line) {
-            let bound = "open: between RFC 8312's reading and RFC 9438's, see docs/flow/cubic.md".to_owned();
+            let bound = "open: ns-3's reading and its recovery, see docs/flow/cubic.md".to_owned();
             outside.extend(of_case.into_iter().map(|check| Check { bound: bound.clone(), ..check }));
         } else {
             checks.extend(of_case);
@@ -272,10 +272,11 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
     Ok((checks, outside))
 }
 
-/// Where Cubic is not ns-3's within [`CLASSIC`], and why is not known: with larger windows than four flows over 5 Mbit/s
-/// have, under losses. That was seen when these cases were first compared, and is reported, not judged.
+/// Where Cubic is not ns-3's within [`CLASSIC`]: with larger windows than four flows over 5 Mbit/s have, under losses.
+/// ns-3's reading holds up to 3.5 % and not at 5 % (docs/flow/cubic.md). That was seen when these cases were
+/// first compared, and is reported, not judged.
 fn is_open(reading: &Reading, line: &Line) -> bool {
-    let is_larger = line.flows == 1 || line.bottleneck_mbit_s > 5;
+    let is_larger = line.flows < 4 || line.bottleneck_mbit_s > 5;
     reading.ours == "cubic" && reading.recovery.is_tcp() && is_larger && line.loss > 0.001
 }
 

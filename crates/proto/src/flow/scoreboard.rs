@@ -136,6 +136,8 @@ pub struct Scoreboard {
     /// Segments from here on have not arrived.
     highest_arrived: u64,
     acks: u64,
+    /// By how much the last ACK moved HighACK, as far as it counts for the window.
+    advanced: Bytes,
     in_flight: u32,
     /// When the retransmission timer expires, if it runs.
     timer: Option<Time>,
@@ -167,10 +169,11 @@ impl Scoreboard {
             duplicate_acks: 0,
             highest_arrived: 0,
             acks: 0,
+            advanced: Bytes::ZERO,
             in_flight: 0,
             timer: None,
             doublings: 0,
-            event: TcpRecovery::Open,
+            event: TcpRecovery::Open { advanced: Bytes::ZERO },
             must_send: false,
             first_is_lost: false,
             presumed_below: 0,
@@ -274,6 +277,7 @@ impl Scoreboard {
             return Ok(self.on_cumulative_ack(now, ack, rtt, again, acked));
         }
         let mut answer = Answer::default();
+        let mut reported_below = 0;
         for (low, high) in ack.ranges.iter().rev() {
             for number in low.max(self.first)..=high {
                 if self.segments[(number - self.first) as usize].has_arrived() {
@@ -285,11 +289,16 @@ impl Scoreboard {
                     again.retain(|piece| piece.offset != offset);
                 }
                 self.highest_arrived = self.highest_arrived.max(number + 1);
+                reported_below = reported_below.max(number + 1);
             }
         }
         // In the order in which they left: a retransmission later than its neighbours.
         acked.sort_by_key(|sent| sent.at);
         let sampled = self.advance(now, rtt);
+        if self.phase == Phase::Open && reported_below > self.first {
+            // What reports new data behind a gap is a duplicate ACK, though it moves HighACK (RFC 6675, 2).
+            self.advanced = Bytes::ZERO;
+        }
         self.note_phase(!acked.is_empty(), sampled.is_some(), again);
         Ok(Answer { sampled: sampled == Some(true), ..answer })
     }
@@ -347,8 +356,8 @@ impl Scoreboard {
         }
         if answer.acked_bytes.get() > 2 * self.full {
             self.event = match self.event {
-                TcpRecovery::Open => TcpRecovery::Jumped { ended: false },
-                TcpRecovery::Ended => TcpRecovery::Jumped { ended: true },
+                TcpRecovery::Open { .. } => TcpRecovery::Jumped { ended: false },
+                TcpRecovery::Ended { .. } => TcpRecovery::Jumped { ended: true },
                 other => other,
             };
         }
@@ -397,14 +406,25 @@ impl Scoreboard {
     /// round-trip sample.
     fn advance(&mut self, now: Time, rtt: &mut RoundTripEstimator) -> Option<bool> {
         let (mut is_ambiguous, mut oldest, before) = (false, None, self.first);
+        let (mut all, mut reported_now, mut sent_since) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         while let Some(segment) = self.segments.front().filter(|segment| segment.has_arrived()) {
             is_ambiguous |= segment.is_retransmitted;
             if segment.reported_by == self.acks {
                 oldest.get_or_insert(segment.sent.at);
             }
+            let size = segment.sent.size;
+            all += size;
+            reported_now += if segment.reported_by == self.acks { size } else { Bytes::ZERO };
+            sent_since += if self.first >= self.recovery_point { size } else { Bytes::ZERO };
             self.segments.pop_front();
             self.first += 1;
         }
+        // After a timeout what had arrived before counts no more, and with the ACK of all nothing that was sent before.
+        self.advanced = match self.phase {
+            Phase::Open | Phase::Recovery => all,
+            Phase::Timeout if self.first < self.recovery_point => reported_now,
+            Phase::Timeout => sent_since,
+        };
         if self.first == before {
             return None;
         }
@@ -425,7 +445,8 @@ impl Scoreboard {
 
     /// What an ACK means that reports arrivals, if `reports`, and moved HighACK, if `advanced`.
     fn note_phase(&mut self, reports: bool, advanced: bool, again: &mut VecDeque<Piece>) {
-        self.event = if advanced { TcpRecovery::Open } else { TcpRecovery::Resting };
+        let Scoreboard { advanced: by, .. } = *self;
+        self.event = if advanced { TcpRecovery::Open { advanced: by } } else { TcpRecovery::Resting };
         if advanced {
             self.duplicate_acks = 0;
         } else if reports {
@@ -450,7 +471,7 @@ impl Scoreboard {
                 self.event = TcpRecovery::Resting;
                 if is_over {
                     self.phase = Phase::Open;
-                    self.event = TcpRecovery::Ended;
+                    self.event = TcpRecovery::Ended { advanced: by };
                     again.clear();
                 } else if advanced && self.first >= self.high_retransmitted {
                     self.retransmit_first();

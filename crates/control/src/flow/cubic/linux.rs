@@ -42,6 +42,18 @@ const STARTUP_COUNT: Packets = Packets(20.0);
 /// The growth is computed anew after this, if the window has not changed.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
+/// What becomes of packets that were acknowledged towards the next packet of whole growth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Remainder {
+    /// They are forgotten at a loss; those that are more than the count make one packet at the next ACK, and no more
+    /// (Linux).
+    #[default]
+    Forgotten,
+    /// They are kept until they make packets, one for each ACK (ns-3).
+    Kept,
+}
+
 /// A rule of Linux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -94,9 +106,9 @@ impl Rules {
         Rules { whole_reduction: false, ..self } != Rules::default()
     }
 
-    /// What a loss leaves of a window, before its minimum, and what the next curve aims at.
-    pub fn reduced(self, window: Packets, w_max: Packets) -> Option<(Packets, Packets)> {
-        self.whole_reduction.then(|| ((window.floor() * BETA).floor(), w_max.floor()))
+    /// What a loss leaves of a window, before its minimum, and what the next curve aims at; `beta` if it is set.
+    pub fn reduced(self, window: Packets, w_max: Packets, beta: Option<f64>) -> Option<(Packets, Packets)> {
+        self.whole_reduction.then(|| ((window.floor() * beta.unwrap_or(BETA)).floor(), w_max.floor()))
     }
 
     fn round(self, packets: Packets) -> Packets {
@@ -118,6 +130,22 @@ pub struct State {
 }
 
 impl State {
+    /// Forgets what a loss ends.
+    pub fn end_epoch(&mut self, remainder: Remainder) {
+        let kept = if remainder == Remainder::Kept { self.towards } else { Packets::ZERO };
+        *self = State { towards: kept, ..State::default() };
+    }
+
+    /// Packets of growth by one ACK of `packets`, where what was counted is kept.
+    fn kept(&mut self, packets: Packets) -> Packets {
+        self.towards += packets;
+        if self.towards < self.count {
+            return Packets::ZERO;
+        }
+        self.towards -= self.count;
+        Packets(1.0)
+    }
+
     /// Packets of growth. What was acknowledged while the count was higher makes one, not
     /// several.
     fn whole(&mut self, packets: Packets) -> Packets {
@@ -142,7 +170,11 @@ impl Cubic {
             self.linux.computed = Some((now, window.size));
         }
         let before = window.size;
-        window.size += if rules.whole_growth { self.linux.whole(packets) } else { Packets(packets / self.linux.count) };
+        window.size += match self.config.remainder {
+            _ if !rules.whole_growth => Packets(packets / self.linux.count),
+            Remainder::Forgotten => self.linux.whole(packets),
+            Remainder::Kept => self.linux.kept(packets),
+        };
         if !rules.w_est {
             self.follow_reno(now, window, packets / before, &mut epoch);
         }
@@ -161,7 +193,10 @@ impl Cubic {
             count = count.min(STARTUP_COUNT);
         }
         if rules.w_est {
-            let beta = if rules.whole_reduction { BETA } else { self.config.beta };
+            let beta = match self.config.beta {
+                None if rules.whole_reduction => BETA,
+                _ => self.config.beta(),
+            };
             let eighths = libm::floor(8.0 * (1.0 + beta) / 3.0 / (1.0 - beta));
             // However much is acknowledged at once: W_est goes on while more than a step is left.
             let step = rules.round(size * eighths / 8.0).max(Packets(1.0));
@@ -239,6 +274,30 @@ mod tests {
         reduce(&mut cubic);
         // 7 is below the last W_max: floor(1741/2048 · 7) = 5.
         assert_eq!(state(&mut cubic), (4.0, 5.0));
+    }
+
+    #[test]
+    fn a_share_that_is_set_holds_in_whole_packets_too() {
+        let config: Config = toml::from_str("linux = [\"whole-reduction\"]\nbeta = 0.8").unwrap();
+        let mut cubic = avoiding(10.0, Counting::Bytes, Cubic::new(config));
+        reduce(&mut cubic);
+        assert_eq!(state(&mut cubic), (8.0, 10.0));
+    }
+
+    #[test]
+    fn what_was_counted_towards_the_next_packet_is_kept_over_a_loss_and_makes_a_packet_an_ack() {
+        let config: Config = toml::from_str("linux = [\"whole-growth\"]\nremainder = \"kept\"").unwrap();
+        let mut cubic = avoiding(100.0, Counting::Bytes, Cubic::new(config));
+        reduce(&mut cubic);
+        windows(&mut cubic, 50);
+        let before = cubic.parts().0.linux.towards;
+        assert!(before > Packets::ZERO);
+        reduce(&mut cubic);
+        assert_eq!(cubic.parts().0.linux.towards, before);
+        // 90 wait where 40 make a packet: one now, one with the next ACK.
+        let mut state = State { towards: Packets(90.0), count: Packets(40.0), ..State::default() };
+        let grown = [1.0, 1.0, 1.0].map(|packets| state.kept(Packets(packets)).0);
+        assert_eq!((grown, state.towards), ([1.0, 1.0, 0.0], Packets(13.0)));
     }
 
     #[test]
