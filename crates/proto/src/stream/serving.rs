@@ -33,15 +33,7 @@ pub(super) fn subscribe<C: Content>(
     let new = slices.without(pushing.served(session));
     let refused = pushing.on_subscribe(now, session, client, slices);
     // Who asks again for what it gets is sent nothing twice.
-    let ids: Vec<PacketId> = held.of_slices(new.without(refused), pushing.slices(), from).collect();
-    // The newest of each slice is pushed: by it who asks knows that it is served, and asks nobody else.
-    let is_newest = |place: usize| {
-        let slice = ids[place].slice(pushing.slices());
-        ids[place + 1..].iter().all(|later| later.slice(pushing.slices()) != slice)
-    };
-    let (newest, older): (Vec<usize>, Vec<usize>) = (0..ids.len()).partition(|&place| is_newest(place));
-    newest.into_iter().for_each(|place| uplink.push(now, session, ids[place]));
-    uplink.ask(now, session, older.into_iter().map(|place| ids[place]), until, 0);
+    uplink.ask(now, session, held.of_slices(new.without(refused), pushing.slices(), from), until, 0);
     refused
 }
 
@@ -66,40 +58,5 @@ pub(super) fn next_datagram<'a, C: Content>(
             continue;
         }
         return Some((to, Datagram::Packet { id, stamp, packet: packet.clone() }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::buffer::BufferConfig;
-    use super::super::testing::{TestPacket, Tested};
-    use super::*;
-    use anabranch_control::units::Rate;
-
-    #[test]
-    fn the_newest_of_each_slice_is_pushed_and_what_is_older_is_an_answer() {
-        let now = Time::ZERO + Duration::from_millis(1000);
-        let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
-        let mut held = Buffer::new(config, PacketId(0));
-        for id in 0..10 {
-            held.insert(PacketId(id), Stamp(0), TestPacket { is_genuine: true });
-        }
-        let (mut pushing, mut uplink) = (Pushing::new(3), Uplink::<Tested>::new(Rate::from_bits_per_sec(100_000_000)));
-        pushing.set_places(3);
-        let slices = SliceSet(0b101);
-        let asked = Subscription { session: SessionId(4), client: ClientId(7), slices, from: PacketId(2) };
-        let refused = subscribe(now, asked, now + Duration::SECOND, (&mut pushing, &mut uplink), &held);
-        assert!(refused.is_empty());
-        let (mut pushes, mut replies) = (Vec::new(), Vec::new());
-        while let Some((session, next)) = uplink.pop(now, Duration::SECOND) {
-            assert_eq!(session, SessionId(4));
-            match next {
-                Next::Push(id) => pushes.push(id.0),
-                Next::Reply(id) => replies.push(id.0),
-                Next::Ready(_) => panic!("nothing else was asked for"),
-            }
-        }
-        pushes.sort_unstable();
-        assert_eq!((pushes, replies), (vec![8, 9], vec![2, 3, 5, 6]), "slices 0 and 2 of 3");
     }
 }

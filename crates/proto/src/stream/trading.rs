@@ -104,12 +104,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             *pushed = feeds.pushed(slice);
         }
         sought.retain(|&id| late_end.is_some_and(|end| id < end) || !reclaims.is_awaited(now, id));
-        if sought.is_empty() {
-            return;
-        }
-        if has_trees && now >= *next_map {
+        // A newcomer lacks what it begins with, whoever is to bring it.
+        let begins = receiving.buffer().next() <= *pushed_from && !mesh.is_empty();
+        if has_trees && now >= *next_map && (begins || !sought.is_empty()) {
             *next_map = now + MAP_PERIOD_WITH_HOLES;
             tell(receiving, mesh, &mut self.uplink);
+        }
+        if sought.is_empty() {
+            return;
         }
         let uplink = &mut self.uplink;
         // Where no tree brings it, the server is asked only for what neighbours are not.
