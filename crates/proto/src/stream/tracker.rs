@@ -10,7 +10,7 @@ mod neighbours;
 pub(super) mod supply;
 mod word;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_control::path::Slot;
 use anabranch_control::rtt::PairRtts;
@@ -116,8 +116,6 @@ pub struct Viewer<A> {
     explored: Option<usize>,
     /// How many neighbours it has: by its last report, and those that it and others were named since.
     neighbours: usize,
-    /// Whom it was named as a neighbour, and who was named it, the last ones.
-    acquaintances: VecDeque<ClientId>,
     /// What its word is worth that somebody has died.
     word: Word,
     /// What it had to pass on.
@@ -383,7 +381,6 @@ impl<A: Copy + Eq> Tracker<A> {
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
             explored: None,
             neighbours: 0,
-            acquaintances: VecDeque::new(),
             word: Word::default(),
             supply: Supply::new(self.config.slices),
         });

@@ -12,11 +12,10 @@ use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, ROUND, Watching};
 use super::content::Content;
-use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh};
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
 use super::receiving::Receiving;
-use super::uplink::Uplink;
 use crate::session::{SessionId, Sessions};
 
 /// What should be pushed and is silent is sought when others have had it for so long.
@@ -49,20 +48,19 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         mesh.note_end(now, end);
         mesh.give_up(now, receiving.buffer().next());
         reclaims.forget_below(receiving.buffer().next());
-        let tell = |receiving: &Receiving<C>, mesh: &mut Mesh, uplink: &mut Uplink<C>| {
+        if now >= *next_map {
+            *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
             let map = map(now, receiving, mesh, self.config.buffer.patience);
-            mesh.tell_all(now, |session| uplink.push_ahead(session, Datagram::Have(Arc::clone(&map))));
-        };
-        let has_trees = info.mode.has_trees();
-        if !has_trees && now >= *next_map {
-            *next_map = now + MAP_PERIOD;
-            tell(receiving, mesh, &mut self.uplink);
+            for session in mesh.sessions() {
+                self.uplink.push_ahead(session, Datagram::Have(Arc::clone(&map)));
+            }
         }
         if now < *next_round {
             return;
         }
         *next_round = now + ROUND;
         let late_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        let has_trees = info.mode.has_trees();
         let silent = if has_trees { feeds.silent(now, end) } else { SliceSet(u64::MAX) };
         let beginning = if has_trees { feeds.beginning(now) } else { SliceSet::default() };
         let unpushed_end = if has_trees { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
@@ -104,15 +102,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             *pushed = feeds.pushed(slice);
         }
         sought.retain(|&id| late_end.is_some_and(|end| id < end) || !reclaims.is_awaited(now, id));
-        // A newcomer lacks what it begins with, whoever is to bring it.
-        let begins = receiving.buffer().next() <= *pushed_from && !mesh.is_empty();
-        if has_trees && now >= *next_map && (begins || !sought.is_empty()) {
-            *next_map = now + MAP_PERIOD_WITH_HOLES;
-            tell(receiving, mesh, &mut self.uplink);
-        }
         if sought.is_empty() {
             return;
         }
+        *next_map = (*next_map).min(now + MAP_PERIOD_WITH_HOLES);
         let uplink = &mut self.uplink;
         // Where no tree brings it, the server is asked only for what neighbours are not.
         if !info.mode.has_trees() {
@@ -158,29 +151,18 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     /// The other end of `session` is to be a neighbour: it is told at once what is here, and answers so.
     pub(super) fn become_neighbour(&mut self, now: Time, session: SessionId) {
-        let Some(Watching { mesh, .. }) = &mut self.watching else { return };
-        if !mesh.contains(session) && mesh.add(session) {
-            self.answer(now, session);
-        }
-    }
-
-    /// A neighbour says what it has; who does so is one from then on. Where trees carry the stream it misses something,
-    /// and is answered.
-    pub(super) fn on_map(&mut self, now: Time, session: SessionId, map: Arc<BufferMap>) {
-        self.become_neighbour(now, session);
-        let Some(Watching { info, mesh, .. }) = &mut self.watching else { return };
-        mesh.on_map(session, map);
-        if info.mode.has_trees() {
-            self.answer(now, session);
-        }
-    }
-
-    /// Tells a neighbour what is here, unless it was told lately: so an answer has no answer.
-    fn answer(&mut self, now: Time, session: SessionId) {
         let Some(Watching { receiving, mesh, .. }) = &mut self.watching else { return };
-        if mesh.may_be_told(now, session) {
+        if !mesh.contains(session) && mesh.add(session) {
             let map = map(now, receiving, mesh, self.config.buffer.patience);
             self.uplink.push_ahead(session, Datagram::Have(map));
+        }
+    }
+
+    /// A neighbour says what it has; who does so is one from then on.
+    pub(super) fn on_map(&mut self, now: Time, session: SessionId, map: Arc<BufferMap>) {
+        self.become_neighbour(now, session);
+        if let Some(watching) = &mut self.watching {
+            watching.mesh.on_map(session, map);
         }
     }
 

@@ -218,10 +218,9 @@ impl<A: Copy + Eq> Tracker<A> {
             }
         }
         let asked = asked.map(|(node, _)| Substitute::Asked(node));
-        let neighbours = self.neighbours_of(child);
         let mut is_placed = asked
             .into_iter()
-            .chain([Substitute::Acquaintance(&neighbours)])
+            .chain([Substitute::Acquaintance])
             .any(|substitute| self.book.reassign(slice, child, substitute, &self.latencies, &mut self.changes));
         // Who is gone gets nothing: for others there is what it was sent.
         let (places, held) = self.book.places(NodeId::SERVER);

@@ -6,14 +6,10 @@
 //! likely: were those preferred who lack most, the last ones would know each other only, and packets would take
 //! twice as many hops.
 
-use std::collections::VecDeque;
-
 use anabranch_control::rng::Rng;
 
 use super::super::content::ClientId;
-use super::super::mesh::MOST_NEIGHBOURS;
 use super::super::message::Contact;
-use super::super::tree::NodeId;
 use super::{Tracker, Viewer};
 
 /// Neighbours of a viewer that can send the stream once where a mesh alone carries it; of who can send least, who has
@@ -28,15 +24,6 @@ const TOO_MANY: usize = 2;
 
 /// This many are drawn for each that is to be found.
 const DRAWN: usize = 4;
-
-/// Whom a viewer was named, or who was named it: the last ones.
-fn note(acquaintances: &mut VecDeque<ClientId>, client: ClientId) {
-    acquaintances.retain(|&other| other != client);
-    if acquaintances.len() == MOST_NEIGHBOURS {
-        acquaintances.pop_front();
-    }
-    acquaintances.push_back(client);
-}
 
 impl<A: Copy + Eq> Tracker<A> {
     /// How many neighbours a viewer is to have.
@@ -76,20 +63,11 @@ impl<A: Copy + Eq> Tracker<A> {
         for contact in &chosen {
             if let Some(other) = self.viewer_mut(contact.client) {
                 other.neighbours += 1;
-                note(&mut other.acquaintances, client);
             }
         }
         if let Some(viewer) = self.viewer_mut(client) {
             viewer.neighbours += chosen.len();
-            chosen.iter().for_each(|contact| note(&mut viewer.acquaintances, contact.client));
         }
         chosen
-    }
-
-    /// Neighbours of `node`, as far as the server has named them and they are there: it has a session with them.
-    pub(super) fn neighbours_of(&self, node: NodeId) -> Vec<NodeId> {
-        let viewer = self.viewers.get(node.slot()).and_then(Option::as_ref);
-        let clients = viewer.into_iter().flat_map(|viewer| &viewer.acquaintances);
-        clients.filter_map(|&client| Some(self.viewer(client)?.node)).collect()
     }
 }

@@ -161,32 +161,6 @@ fn a_child_keeps_the_parent_that_it_has_found_itself() {
 }
 
 #[test]
-fn a_child_in_need_gets_a_neighbour_rather_than_a_stranger() {
-    let (mut tracker, clients) = audience(24, MBIT(3), 3);
-    let mut rng = anabranch_control::rng::Rng::stream(1, "neighbours");
-    let mut named = BTreeSet::new();
-    for &client in &clients {
-        for contact in tracker.neighbours(client, 0, &mut rng) {
-            named.extend([(client, contact.client), (contact.client, client)]);
-        }
-    }
-    let all = fed(&tracker, &clients);
-    let (mut neighbours, mut strangers) = (0, 0);
-    for &(slice, child, parent) in &all {
-        let mut tracker = tracker.clone();
-        clients.iter().filter(|&&other| other != parent).for_each(|&other| tracker.on_heard(at(3000), other));
-        tracker.on_silent(at(3000), child, &silent(slice, parent, None, false));
-        let Some(new) = parent_of(&tracker, slice, child).filter(|&new| new != parent) else { continue };
-        let is_known =
-            all.iter().any(|&(_, below, above)| (below, above) == (child, new) || (above, below) == (child, new));
-        if !is_known {
-            *if named.contains(&(child, new)) { &mut neighbours } else { &mut strangers } += 1;
-        }
-    }
-    assert!(neighbours > 10 && strangers == 0, "{neighbours} and {strangers} of {}", all.len());
-}
-
-#[test]
 fn places_are_kept_free_for_children_in_need_only_where_there_are_enough() {
     let (plenty, _) = audience(12, MBIT(4), 3);
     assert!(plenty.has_spare);

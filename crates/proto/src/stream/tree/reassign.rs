@@ -7,12 +7,11 @@ use super::{Change, LinkLatency, Links, NodeId, TreeBook};
 
 /// Who is to take the place of a parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Substitute<'a> {
+pub enum Substitute {
     /// This node, even if it may be gone: the child says that it is there.
     Asked(NodeId),
-    /// Its parent in another tree, its child in any, or one of these, that gets the slice soonest: it need not be
-    /// reached first.
-    Acquaintance(&'a [NodeId]),
+    /// Its parent in another tree, or its child in any, that gets the slice soonest: it need not be reached first.
+    Acquaintance,
     /// Whoever is best.
     Best,
 }
@@ -24,7 +23,7 @@ impl TreeBook {
         &mut self,
         slice: usize,
         child: NodeId,
-        substitute: Substitute<'_>,
+        substitute: Substitute,
         latencies: &L,
         changes: &mut Vec<Change>,
     ) -> bool {
@@ -35,7 +34,7 @@ impl TreeBook {
         let links = self.links(latencies);
         let parent = match substitute {
             Substitute::Asked(asked) => self.may_substitute(tree, node, asked).then_some(asked.slot),
-            Substitute::Acquaintance(others) => self.best_acquaintance(tree, node, others, &links),
+            Substitute::Acquaintance => self.best_acquaintance(tree, node, &links),
             Substitute::Best => {
                 // The one before is no candidate.
                 let before = self.trees[slice].parent(node) as usize;
@@ -60,21 +59,13 @@ impl TreeBook {
             && !book.is_below(slot, node)
     }
 
-    fn best_acquaintance<L: LinkLatency + ?Sized>(
-        &self,
-        tree: u32,
-        node: u32,
-        others: &[NodeId],
-        links: &Links<'_, L>,
-    ) -> Option<u32> {
+    fn best_acquaintance<L: LinkLatency + ?Sized>(&self, tree: u32, node: u32, links: &Links<'_, L>) -> Option<u32> {
         let book = &self.trees[tree as usize];
         let parents = self.trees.iter().map(|tree| tree.parent(node));
         let parents = parents.filter(|&parent| parent != NONE && parent != SERVER);
-        let others = others.iter().filter(|&&other| self.is_client(other)).map(|other| other.slot);
-        let children = self.trees.iter().flat_map(|tree| tree.children(node));
-        let known: BTreeSet<u32> = parents.chain(children).chain(others).collect();
+        let known: BTreeSet<u32> = parents.chain(self.trees.iter().flat_map(|tree| tree.children(node))).collect();
         let may = |&other: &u32| {
-            let has_room = other != node && other != book.parent(node) && self.has_room(other);
+            let has_room = other != book.parent(node) && self.has_room(other);
             has_room && self.is_served(tree, other) && !book.is_below(other, node)
         };
         known.into_iter().filter(may).min_by_key(|&other| (book.latency(other) + links.cost(other, node), other))
