@@ -117,6 +117,7 @@ fn a_download_outlives_a_quarter_of_the_relays() {
         world.step(at(end + 180));
         let user = world.users().next().expect("a user");
         assert!(user.downloaded.whole.is_some() && !user.downloaded.wrong, "{user:?}");
+        println!("{relays} relays, seed {seed}: no longer without bytes than {:?}", user.downloaded.longest_stall);
         assert!(user.downloaded.longest_stall <= Duration::SECOND * 2, "{relays} relays, seed {seed}: {user:?}");
     }
 }
