@@ -15,13 +15,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
-use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver, FallbackResolver, RingResolver};
-use snow::types::{Cipher, Dh, Hash, Random};
+use snow::params::NoiseParams;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
-use crate::key_text;
+use crate::noise::resolver;
 use crate::replay::ReplayWindow;
+use crate::{key_text, x25519};
 
 /// Bytes that sealing adds to a message.
 pub const TAG: usize = 16;
@@ -149,10 +149,7 @@ impl Identity {
 
     /// The key pair of a secret, which any 32 random bytes are (RFC 7748, 5).
     pub fn from_secret(secret: [u8; 32]) -> Identity {
-        let mut keys = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("the library has the curve");
-        keys.set(&secret);
-        let public = keys.pubkey().try_into().expect("a key of 25519 has 32 bytes");
-        Identity { secret, public: PublicKey(public) }
+        Identity { secret, public: PublicKey(x25519::Secret::new(&secret).public()) }
     }
 
     /// What nobody else may know.
@@ -235,10 +232,9 @@ impl Secrets {
     /// Appends the first message to `out`; the handshake that waits for the second.
     fn write(&self, out: &mut Vec<u8>) -> HandshakeState {
         const VALID: &str = "the pattern and its keys are known to be valid";
-        let resolver = FallbackResolver::new(Box::new(Drawn(self.ephemeral)), primitives());
         let pattern = self.pattern();
-        let mut builder =
-            Builder::with_resolver(pattern.parameters(), Box::new(resolver)).prologue(PROLOGUE).expect(VALID);
+        let resolver = resolver(Some(self.ephemeral));
+        let mut builder = Builder::with_resolver(pattern.parameters(), resolver).prologue(PROLOGUE).expect(VALID);
         if let Some(key) = &self.key {
             builder = builder.remote_public_key(&key.0).expect(VALID);
         }
@@ -250,44 +246,6 @@ impl Secrets {
         let length = noise.write_message(&[], &mut message).expect(VALID);
         out.extend_from_slice(&message[..length]);
         noise
-    }
-}
-
-/// The library's own, but for the cipher that each packet is sealed by: ring's, in assembler, takes less than
-/// half of the time for a packet.
-fn primitives() -> BoxedCryptoResolver {
-    Box::new(FallbackResolver::new(Box::new(RingResolver), Box::new(DefaultResolver)))
-}
-
-/// Random numbers that were drawn before: the secret of one ephemeral key.
-struct Drawn([u8; 32]);
-
-impl CryptoResolver for Drawn {
-    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Once(Some(self.0))))
-    }
-
-    fn resolve_dh(&self, _: &DHChoice) -> Option<Box<dyn Dh>> {
-        None
-    }
-
-    fn resolve_hash(&self, _: &HashChoice) -> Option<Box<dyn Hash>> {
-        None
-    }
-
-    fn resolve_cipher(&self, _: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        None
-    }
-}
-
-/// Gives its bytes once, to whoever asks for exactly as many: a key is never used twice.
-struct Once(Option<[u8; 32]>);
-
-impl Random for Once {
-    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
-        let bytes = self.0.take().filter(|bytes| bytes.len() == dest.len()).ok_or(snow::Error::Rng)?;
-        dest.copy_from_slice(&bytes);
-        Ok(())
     }
 }
 
@@ -318,7 +276,7 @@ pub struct Answered {
 pub fn answer(identity: &Identity, opening: &[u8]) -> Result<Answered, SealError> {
     let (&byte, message) = opening.split_first().ok_or(SealError::Damaged)?;
     let pattern = Pattern::read(byte).ok_or(SealError::Damaged)?;
-    let mut builder = Builder::with_resolver(pattern.parameters(), primitives()).prologue(PROLOGUE)?;
+    let mut builder = Builder::with_resolver(pattern.parameters(), resolver(None)).prologue(PROLOGUE)?;
     if pattern != Pattern::Nn {
         builder = builder.local_private_key(&identity.secret)?;
     }

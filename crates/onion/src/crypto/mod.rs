@@ -5,7 +5,6 @@
 //! header, a tag over the header, and a permutation of the whole payload. [`Real`] does this;
 //! [`Transparent`] keeps lengths and outcomes and protects nothing, for simulations.
 
-mod agreement;
 mod real;
 mod transparent;
 mod uiv;
@@ -108,9 +107,6 @@ pub trait PacketKeys {
     /// The inverse, for ends alone: relays never do it, since it carries changes through.
     fn invert(&self, payload: &mut [u8; PAYLOAD]);
 }
-
-#[cfg(test)]
-pub(crate) use agreement::tests::LOW_ORDER;
 
 #[cfg(test)]
 mod tests {

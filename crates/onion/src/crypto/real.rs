@@ -9,11 +9,11 @@
 use aes::Aes128Enc;
 use aes::cipher::array::Array;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use anabranch_proto::x25519::Secret;
 use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
 use subtle::ConstantTimeEq;
 
-use super::agreement::Secret;
 use super::uiv::{Block, Uiv};
 use super::{Cryptography, HopKey, OneTimeId, PacketKeys, PublicKey};
 use crate::packet::{KEYSTREAM, PAYLOAD, TAG, TAGGED};

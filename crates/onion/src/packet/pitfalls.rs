@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::x25519::LOW_ORDER;
 use rand_core::Rng as _;
 
 use super::testing::{CLIENT, Net, SERVICE, epoch_keys, is_set_up};
 use super::*;
-use crate::crypto::{Cryptography, LOW_ORDER, PublicKey, Real};
-use crate::hex;
+use crate::crypto::{Cryptography, PublicKey, Real};
 use crate::relay::{DropReason, Limits, Outcome, Relay};
 use crate::reply::{HeldBlocks, MadeBlocks, OpenError, Refused, ReplyBlock};
 
@@ -403,7 +403,6 @@ fn p07_another_guard_leaves_the_keys_that_serve_where_they_may() {
 fn p08_points_of_low_order_are_refused_by_relays_and_senders() {
     let mut net = Net::<Real>::new(2, 8, 1);
     for point in LOW_ORDER {
-        let point: [u8; 32] = hex(point).try_into().unwrap();
         let (mut datagram, _) = net.packet(&[0, 1], &[0; BODY]);
         datagram[..MATERIAL].copy_from_slice(&point);
         datagram[MATERIAL - 1] |= 0x80;

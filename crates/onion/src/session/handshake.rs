@@ -22,13 +22,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use anabranch_proto::key_text;
+use anabranch_proto::noise::resolver;
 use anabranch_proto::seal::{Identity, PublicKey, SealError, TAG};
 use ml_kem::ml_kem_768::{Ciphertext, DecapsulationKey, EncapsulationKey};
 use ml_kem::{Decapsulate, Encapsulate, KeyExport};
 use rand_core::{TryCryptoRng, TryRng};
-use snow::params::{CipherChoice, DHChoice, HashChoice};
-use snow::resolvers::{CryptoResolver, DefaultResolver, FallbackResolver, RingResolver};
-use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
 const PATTERN: &str = "Noise_NKpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -342,42 +340,7 @@ pub fn answer(
 }
 
 fn builder<'a>(ephemeral: [u8; 32]) -> Builder<'a> {
-    // ring's ciphers take a fraction of the time, and each cell is sealed.
-    let ciphers = FallbackResolver::new(Box::new(RingResolver), Box::new(DefaultResolver));
-    let resolver = FallbackResolver::new(Box::new(Drawn(ephemeral)), Box::new(ciphers));
-    Builder::with_resolver(PATTERN.parse().expect("the pattern's name is valid"), Box::new(resolver))
-}
-
-/// Random numbers that were drawn before: the secret of one ephemeral key.
-struct Drawn([u8; 32]);
-
-impl CryptoResolver for Drawn {
-    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Once(Some(self.0))))
-    }
-
-    fn resolve_dh(&self, _: &DHChoice) -> Option<Box<dyn Dh>> {
-        None
-    }
-
-    fn resolve_hash(&self, _: &HashChoice) -> Option<Box<dyn Hash>> {
-        None
-    }
-
-    fn resolve_cipher(&self, _: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        None
-    }
-}
-
-/// Gives its bytes once, to whoever asks for exactly as many: a key is never used twice.
-struct Once(Option<[u8; 32]>);
-
-impl Random for Once {
-    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
-        let bytes = self.0.take().filter(|bytes| bytes.len() == dest.len()).ok_or(snow::Error::Rng)?;
-        dest.copy_from_slice(&bytes);
-        Ok(())
-    }
+    Builder::with_resolver(PATTERN.parse().expect("the pattern's name is valid"), resolver(Some(ephemeral)))
 }
 
 /// What random numbers an encapsulation draws: the output of BLAKE3 from the entropy.
