@@ -84,12 +84,13 @@ impl FileSender {
         }
         self.awaits_file = None;
         let parcel = self.depart(now, Carried::Block(index))?;
-        // All may have been sent by now.
-        self.resend_at = now;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
+            self.resend_at = self.resend_at.min(now + self.last_blocks_patience());
         } else {
             self.next_block += 1;
+            // All may have been sent by now.
+            self.resend_at = now;
         }
         let bytes = self.file.block(offset, length)?;
         let (session, message) = (self.session.as_mut()?, &mut self.message);
@@ -108,7 +109,7 @@ impl FileSender {
     /// The last blocks: those on their way are not waited for until their deadlines, but leave again by
     /// other paths, so that the end does not hang on one bad path.
     fn resend_overdue(&mut self, now: Time) {
-        let patience = self.patient(|rtt| rtt * 3 / 2);
+        let patience = self.last_blocks_patience();
         // When each of them left last.
         let mut left = BTreeMap::new();
         for (place, &carried) in self.carried.iter().enumerate() {
@@ -120,10 +121,16 @@ impl FileSender {
                 *last = since.max(*last);
             }
         }
-        let overdue = left.iter().filter(|&(_, &last)| now.since(last) >= patience).map(|(&index, _)| index);
-        self.resend.extend(overdue.take(MAX_COPIES));
+        let mut overdue = left.iter().filter(|&(_, &last)| now.since(last) >= patience).map(|(&index, _)| index);
+        self.resend.extend(overdue.by_ref().take(MAX_COPIES));
         let waiting = left.values().map(|&last| last + patience).filter(|&at| at > now);
-        self.resend_at = waiting.min().unwrap_or(now + patience);
+        // The rest is looked for when these have left.
+        self.resend_at = if overdue.next().is_some() { now } else { waiting.min().unwrap_or(now + patience) };
+    }
+
+    /// For how long a block is not sent again once all have left.
+    fn last_blocks_patience(&self) -> Duration {
+        self.patient(|rtt| rtt * 3 / 2)
     }
 
     /// The next block to send: a lost one that has not arrived after all, or a new one.
