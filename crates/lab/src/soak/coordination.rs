@@ -19,7 +19,7 @@ use anabranch_sim::fabric::NodeId;
 use serde::Serialize;
 
 use self::stage::{Counted, Stage};
-use super::batches::{self, words_of};
+use super::ordered::{self, words_of};
 use crate::monitor::Monitor;
 use crate::parallel::Progress;
 
@@ -133,13 +133,9 @@ impl Soaked {
 }
 
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if none is given.
-///
-/// # Panics
-///
-/// When the system has no thread left.
 pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
     let mut soaked = Soaked::default();
-    batches::run_counted(
+    ordered::run_counted(
         first,
         cases,
         threads,

@@ -8,7 +8,6 @@
 //! A case is a function of its seed. Keys alone come from the operating system, and nothing that is
 //! reported depends on them: datagrams have the same sizes and times whatever they are.
 
-mod batches;
 pub mod case;
 pub mod coordination;
 pub mod disks;
@@ -17,6 +16,7 @@ pub mod invariants;
 pub mod liar;
 pub mod network;
 pub mod node;
+mod ordered;
 #[cfg(test)]
 pub(crate) mod planted;
 pub mod runner;

@@ -1,23 +1,24 @@
 //! Many cases on all cores, and what became of them.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use anabranch_control::time::Duration;
 use serde::Serialize;
 
-use super::batches::{self, ByCase};
 use super::case::Case;
 use super::invariants::Invariant;
 use super::liar::Lie;
 use super::network::FabricKind;
+use super::ordered::{self, Counted, Watch};
 use super::transfer::{self, Ending, Ran};
 use crate::parallel::Progress;
 
 /// How long a soak is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// Simulated hours, and what is left of the last batch.
+    /// Simulated hours, and what is left of the last case.
     Hours(f64),
     /// Cases.
     Cases(u64),
@@ -135,23 +136,19 @@ impl Soaked {
 
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if
 /// none is given. `progress` counts simulated seconds for hours, cases for cases.
-///
-/// # Panics
-///
-/// When the system has no thread left.
 pub fn soak(first: u64, length: Length, threads: Option<usize>, progress: &Progress) -> Soaked {
     let mut soaked = Soaked::default();
     match length {
         Length::Cases(cases) => {
-            let case = |seed, monitor: &ByCase<'_>| transfer::run(&Case::draw(seed), monitor);
-            batches::run_counted(first, cases, threads, progress, case, |ran| soaked.add(ran));
+            let case = |seed, monitor: &Watch<'_>| transfer::run(&Case::draw(seed), monitor);
+            ordered::run_counted(first, cases, threads, progress, case, |ran| soaked.add(ran));
         }
         Length::Hours(hours) => {
             progress.total.fetch_add((hours * 3600.0) as u64, Ordering::Relaxed);
-            let case = |number: u64| transfer::run(&Case::draw(first.wrapping_add(number)), progress);
-            batches::run(u64::MAX, threads, progress, case, |batch| {
-                batch.into_iter().for_each(|ran| soaked.add(ran));
-                soaked.simulated_hours < hours
+            let case = |number: u64, watch: &Watch<'_>| transfer::run(&Case::draw(first.wrapping_add(number)), watch);
+            ordered::run(u64::MAX, threads, progress, Counted::Seconds, case, |ran| {
+                soaked.add(ran);
+                if soaked.simulated_hours < hours { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
         }
     }

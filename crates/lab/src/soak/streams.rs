@@ -17,8 +17,8 @@ use anabranch_proto::stream::peers::MOST_SESSIONS;
 use anabranch_scenario::stream::{Audience, Churn, Helper, Liars, Rates, StreamConfig, StreamScenario};
 use serde::Serialize;
 
-use super::batches::{self, words_of};
 use super::draw::{log_uniform, now_and_then, seconds};
+use super::ordered::{self, words_of};
 use crate::monitor::Monitor;
 use crate::parallel::Progress;
 use crate::stream::run::{Seen, run_and_look};
@@ -219,13 +219,9 @@ impl Soaked {
 }
 
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if none is given.
-///
-/// # Panics
-///
-/// When the system has no thread left.
 pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
     let mut soaked = Soaked::default();
-    batches::run_counted(
+    ordered::run_counted(
         first,
         cases,
         threads,

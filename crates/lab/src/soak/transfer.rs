@@ -27,13 +27,13 @@ use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
 use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 use serde::Serialize;
 
-use super::batches::words_of;
 use super::case::{Case, Trouble};
 use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
 use super::network::{self, AccessLink, FabricKind, Network};
 use super::node::Node;
+use super::ordered::words_of;
 #[cfg(test)]
 use super::sabotage;
 use super::store::{MemorySource, MemoryStore, Shelf, SourceFault};

@@ -8,6 +8,8 @@ use std::ops::Range;
 pub struct Extents {
     /// The end of each by its start.
     ends: BTreeMap<u64, u64>,
+    /// Bytes in all.
+    bytes: u64,
 }
 
 impl Extents {
@@ -22,9 +24,11 @@ impl Extents {
             && its_end >= start
         {
             self.ends.remove(&other);
+            self.bytes -= its_end - other;
             (start, end) = (start.min(other), end.max(its_end));
         }
         self.ends.insert(start, end);
+        self.bytes += end - start;
     }
 
     /// Whether all bytes of `range` are there; of an empty one they are.
@@ -49,7 +53,7 @@ impl Extents {
 
     /// How many bytes are there.
     pub fn bytes(&self) -> u64 {
-        self.iter().map(|range| range.end - range.start).sum()
+        self.bytes
     }
 
     /// The `most` longest of them, of equal ones the first.
