@@ -12,10 +12,11 @@ import anabranch
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Trainings of one shape are compiled once, not once a test: JAX reads this where it is loaded, also in programs that
-# tests begin.
-COMPILED = tempfile.TemporaryDirectory(prefix="anabranch-jax-")
+# tests begin, and in those that pytest-xdist spreads tests over: the first of them makes the folder.
+COMPILED = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="anabranch-jax-")
+if COMPILED:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
 os.environ |= {
-    "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     # Tests train for moments: what the compiler optimises takes it longer than that makes up for.
@@ -54,4 +55,5 @@ def cluster():
 
 
 def pytest_unconfigure():
-    COMPILED.cleanup()
+    if COMPILED:
+        COMPILED.cleanup()
