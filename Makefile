@@ -63,7 +63,7 @@ python: build
 	  fi; \
 	else \
 	  install -m 644 $(or $(CARGO_TARGET_DIR),target)/ci/libanabranch_py.so python/anabranch/_native.abi3.so && \
-	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest $(foreach name,$(WITH_OLDER),python/tests/test_$(name).py); \
+	  $(VENV)/bin/pytest -n 2 && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest -n 2 $(foreach name,$(WITH_OLDER),python/tests/test_$(name).py); \
 	fi
 
 # Python compiles what tests load; all that there is takes it three times as long.
