@@ -19,6 +19,14 @@ pub struct Piece {
     pub fresh: u64,
 }
 
+/// Bytes that leave a second time, in another cell than the first.
+#[derive(Clone, Copy, Debug)]
+struct Twin {
+    start: u64,
+    end: u64,
+    cell: u64,
+}
+
 /// The sending half of a stream.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
@@ -32,6 +40,9 @@ pub struct Outgoing {
     delivered: Assembly,
     /// What must leave again: start to end.
     lost: BTreeMap<u64, u64>,
+    /// Where the bytes that the other end waits for began when they left again last.
+    repeated: Option<u64>,
+    twin: Option<Twin>,
     is_finished: bool,
     end_left: bool,
     end_came: bool,
@@ -46,6 +57,8 @@ impl Default for Outgoing {
             limit: STREAM_WINDOW,
             delivered: Assembly::default(),
             lost: BTreeMap::new(),
+            repeated: None,
+            twin: None,
             is_finished: false,
             end_left: false,
             end_came: false,
@@ -97,6 +110,7 @@ impl Outgoing {
     /// Drops all; how many bytes those were.
     pub fn clear(&mut self) -> usize {
         self.lost.clear();
+        self.twin = None;
         std::mem::take(&mut self.buffer).len()
     }
 
@@ -107,20 +121,32 @@ impl Outgoing {
     /// Whether something can leave while this many bytes of all streams may.
     pub fn has_work(&self, session_left: u64) -> bool {
         let has_fresh = session_left > 0 && self.next < self.limit.min(self.end());
-        has_fresh || !self.lost.is_empty() || self.owes_end()
+        has_fresh || !self.lost.is_empty() || self.twin.is_some() || self.owes_end()
     }
 
     fn owes_end(&self) -> bool {
         self.is_finished && !self.end_left && self.next == self.end()
     }
 
-    /// The next bytes, up to `room`, of which up to `session_left` may leave for the first time.
-    pub fn take(&mut self, room: usize, session_left: u64) -> Option<Piece> {
+    /// The next bytes, up to `room`, of which up to `session_left` may leave for the first time, in the cell with the
+    /// number `cell`.
+    ///
+    /// What holds up bytes that have come, and was lost again after it had left again, leaves twice, in two cells over two
+    /// paths: where relays have failed, one path in two may lose it, and each time it is lost everything behind it waits
+    /// for a timeout more. Where nothing has come, nothing is held up, and it may be the whole way that fails.
+    pub fn take(&mut self, room: usize, session_left: u64, cell: u64) -> Option<Piece> {
         let room = room as u64;
+        if let Some(twin) = self.twin.take_if(|twin| twin.cell != cell) {
+            return Some(self.piece(twin.start, twin.end.min(twin.start + room), 0));
+        }
         if let Some((start, end)) = self.lost.pop_first() {
             let cut = end.min(start + room);
             if cut < end {
                 self.lost.insert(cut, end);
+            }
+            if start == self.base && cut > start {
+                let is_again = self.repeated.replace(start) == Some(start);
+                self.twin = (is_again && self.delivered.has_gap()).then_some(Twin { start, end: cut, cell });
             }
             return (cut > start).then(|| self.piece(start, cut, 0));
         }
@@ -160,6 +186,7 @@ impl Outgoing {
         self.buffer.drain(..gone);
         self.base += gone as u64;
         self.forget_lost(0, self.base);
+        self.twin.take_if(|twin| twin.start < self.base);
         if self.buffer.is_empty() && self.buffer.capacity() > 64 << 10 {
             self.buffer = VecDeque::new();
         }
@@ -238,7 +265,7 @@ mod tests {
                 let (what, room) = seed[steps % seed.len()];
                 // Once in a while the network is well.
                 let what = if steps % 50 > 40 { 7 } else { what };
-                if let Some(piece) = outgoing.take(room, u64::MAX) {
+                if let Some(piece) = outgoing.take(room, u64::MAX, steps as u64) {
                     let mut bytes = Vec::new();
                     outgoing.append(piece.start, piece.end, &mut bytes);
                     prop_assert_eq!(bytes.len() as u64, piece.end - piece.start);
@@ -269,22 +296,58 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_others_up_and_is_lost_again_leaves_in_two_cells() {
+        let mut outgoing = Outgoing::default();
+        outgoing.write(&[1; 4000]);
+        let mut cell = 0;
+        // What leaves in the next cells, as long as something leaves again, and all of it is lost.
+        let mut lose = |outgoing: &mut Outgoing| {
+            let mut left = Vec::new();
+            while outgoing.has_work(0) {
+                cell += 1;
+                while let Some(piece) = outgoing.take(1000, 0, cell) {
+                    left.push((piece.start, piece.end, cell));
+                }
+            }
+            left.iter().for_each(|&(start, end, _)| outgoing.on_lost(start, end, false));
+            let first = left[0].2;
+            left.into_iter().map(|(start, end, cell)| (start, end, cell - first)).collect::<Vec<_>>()
+        };
+        for cell in 0..3 {
+            assert!(outgoing.take(1000, 3000, 100 + cell).is_some());
+        }
+        outgoing.on_lost(0, 2000, false);
+        for _ in 0..3 {
+            assert_eq!(lose(&mut outgoing), [(0, 1000, 0), (1000, 2000, 0)], "nothing waits for it");
+        }
+        outgoing.on_delivered(2000, 3000, false);
+        assert_eq!(lose(&mut outgoing), [(0, 1000, 0), (1000, 2000, 0), (0, 1000, 1)]);
+        assert_eq!(lose(&mut outgoing), [(0, 1000, 0), (1000, 2000, 0), (0, 1000, 1)], "and again");
+        outgoing.on_delivered(0, 1000, false);
+        assert_eq!(lose(&mut outgoing), [(1000, 2000, 0)], "others are waited for now");
+        assert_eq!(lose(&mut outgoing), [(1000, 2000, 0), (1000, 2000, 1)]);
+        assert!(outgoing.take(1000, 0, 200).is_some());
+        outgoing.on_delivered(1000, 2000, false);
+        assert!(!outgoing.has_work(0), "a copy of what has come does not leave");
+    }
+
+    #[test]
     fn no_more_leaves_than_there_is_credit_for() {
         let mut outgoing = Outgoing::default();
         outgoing.write(&vec![1; STREAM_BUFFER]);
         let mut sent = 0;
-        while let Some(piece) = outgoing.take(1000, 300_000 - sent) {
+        while let Some(piece) = outgoing.take(1000, 300_000 - sent, 0) {
             sent += piece.fresh;
         }
         assert_eq!(sent, 300_000);
         assert!(!outgoing.has_work(0) && outgoing.has_work(1));
         outgoing.on_delivered(0, 300_000, false);
         outgoing.write(&vec![1; STREAM_BUFFER]);
-        while let Some(piece) = outgoing.take(1000, u64::MAX) {
+        while let Some(piece) = outgoing.take(1000, u64::MAX, 0) {
             sent += piece.fresh;
         }
         assert_eq!(sent, STREAM_WINDOW);
         outgoing.on_credit(STREAM_WINDOW + 7);
-        assert_eq!(outgoing.take(1000, u64::MAX).map(|piece| piece.fresh), Some(7));
+        assert_eq!(outgoing.take(1000, u64::MAX, 0).map(|piece| piece.fresh), Some(7));
     }
 }

@@ -1,7 +1,8 @@
 //! Reliable streams of bytes over cells that are lost and overtake each other.
 //!
-//! Bytes carry their offset; what a lost cell carried is sent in other cells, in whatever pieces fit. A
-//! receiver holds at most [`STREAM_WINDOW`](super::limits::STREAM_WINDOW) of a stream that was not read, in order or not, and
+//! Bytes carry their offset; what a lost cell carried is sent in other cells, in whatever pieces fit. What
+//! holds up others leaves in two cells once it was lost twice. A receiver holds at most
+//! [`STREAM_WINDOW`](super::limits::STREAM_WINDOW) of a stream that was not read, in order or not, and
 //! [`SESSION_WINDOW`] of all: more than it gave credit for ends the session, since reorder memory without a
 //! bound is how a peer exhausts it (Tor's proposal 329 on Conflux, RFC 9000 21.7 on QUIC). A reset ends both
 //! directions and says how much was sent, so that both ends count the same credit (RFC 9000 4.5).
@@ -81,6 +82,8 @@ pub struct Streams {
     next: u32,
     /// Whose turn it is: streams after this one first.
     turn: StreamId,
+    /// Cells that were filled.
+    cell: u64,
     control: VecDeque<Carried>,
     flows: Flows,
     /// Whether the next cell has datagrams before bytes of streams.
@@ -107,6 +110,7 @@ impl Streams {
             retired: Assembly::default(),
             next: 0,
             turn: StreamId(0),
+            cell: 0,
             control: VecDeque::new(),
             flows: Flows::default(),
             datagrams_first: false,

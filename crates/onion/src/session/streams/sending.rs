@@ -76,6 +76,7 @@ impl Streams {
     /// of streams, which of them first in turns, so that each has half where both have much.
     pub fn fill(&mut self, room: usize, whole: usize, out: &mut Vec<u8>, carried: &mut Vec<Carried>) {
         let end = out.len() + room;
+        self.cell += 1;
         if !self.flows.departing.is_empty() {
             self.datagrams_first = !self.datagrams_first || !self.has_bytes();
         }
@@ -108,7 +109,7 @@ impl Streams {
         let id = after.or_else(|| self.streams.range(..self.turn).find_map(ready))?;
         self.turn = StreamId(id.0.wrapping_add(1));
         let stream = self.streams.get_mut(&id)?;
-        let piece = stream.outgoing.take(room, left)?;
+        let piece = stream.outgoing.take(room, left, self.cell)?;
         self.sent += piece.fresh;
         Some(Carried::Data { stream: id, start: piece.start, end: piece.end, is_end: piece.is_end })
     }
