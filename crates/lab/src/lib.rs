@@ -13,6 +13,7 @@ pub mod soak;
 pub mod stream;
 pub mod sweep;
 pub mod transfer;
+mod workers;
 pub mod world;
 
 /// The example of the book's page, compiled and run.

@@ -4,17 +4,18 @@
 //! order of the jobs. Of many runs each is one thread's work; one that is alone may be that of several.
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anabranch_control::time::Duration;
-use rayon::prelude::*;
 
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::monitor::Monitor;
 use crate::onion::{self, OnionMeasured, OnionRunError};
 use crate::overlay::{self, Measured, OverlayRunError, Sharding};
 use crate::stream::{self, StreamMeasured, StreamRunError};
+use crate::workers::in_order;
 use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::Scenario;
 use anabranch_scenario::stream::StreamScenario;
@@ -179,10 +180,6 @@ pub fn run_one<J: Job>(job: &J, progress: &Progress) -> Result<J::Measured, J::E
 /// # Errors
 ///
 /// The first job's that has one, as [`Job::run`].
-///
-/// # Panics
-///
-/// When the system has no thread left.
 pub fn run_all<J: Job, T: Send>(
     jobs: &[J],
     threads: Option<usize>,
@@ -190,17 +187,26 @@ pub fn run_all<J: Job, T: Send>(
     finish: impl Fn(usize, J::Measured) -> T + Sync,
 ) -> Result<Vec<Option<T>>, J::Error> {
     progress.total.fetch_add(jobs.iter().map(Job::seconds).sum(), Ordering::Relaxed);
-    let one = |(index, job): (usize, &J)| {
+    let one = |job: &J, index| {
         if progress.is_interrupted() {
             return Ok(None);
         }
         let measured = run_one(job, progress)?;
         Ok(job.is_whole(&measured).then(|| finish(index, measured)))
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    let pool = pool.expect("a process may start as many threads as there are cores");
-    // One job a task: they are long, and of different length.
-    pool.install(|| jobs.par_iter().enumerate().with_max_len(1).map(one).collect())
+    let (mut ended, mut failed) = (Vec::with_capacity(jobs.len()), None);
+    let work = |number: u64| jobs.get(number as usize).map(|job| one(job, number as usize));
+    in_order(threads, work, |made| match made {
+        Ok(made) => {
+            ended.push(made);
+            ControlFlow::Continue(())
+        }
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    });
+    failed.map_or(Ok(ended), Err)
 }
 
 #[cfg(test)]

@@ -59,8 +59,10 @@ impl FromStr for Code {
         const EXAMPLE: &str = "expected a code such as 7-crowfoot-orlando";
         let lower = text.to_ascii_lowercase();
         let mut parts = lower.split(|c: char| c == '-' || c.is_whitespace()).filter(|part| !part.is_empty());
-        let number = parts.next().and_then(|number| number.parse().ok()).filter(|&number| number > 0);
-        let number = number.ok_or_else(|| format!("no number at its beginning; {EXAMPLE}"))?;
+        let first = parts.next().filter(|first| first.bytes().all(|byte| byte.is_ascii_digit()));
+        let first = first.ok_or_else(|| format!("no number at its beginning; {EXAMPLE}"))?;
+        let number = first.parse().ok().filter(|&number| number > 0);
+        let number = number.ok_or_else(|| format!("its number is not one of 1 to {}; {EXAMPLE}", u32::MAX))?;
         let mut words = Vec::new();
         for (place, word) in parts.enumerate() {
             words.push(byte_of(word, place)?);
@@ -116,10 +118,10 @@ mod tests {
             ("7-orlando-crowfoot", "does not stand at this place"),
             ("7-crowfoot", "1 words"),
             ("crowfoot-orlando", "no number"),
-            ("0-crowfoot-orlando", "no number"),
+            ("0-crowfoot-orlando", "not one of 1 to 4294967295"),
             ("", "no number"),
             ("7", "0 words"),
-            ("99999999999-crowfoot-orlando", "no number"),
+            ("99999999999-crowfoot-orlando", "not one of 1 to 4294967295"),
         ] {
             let error = text.parse::<Code>().unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
