@@ -150,7 +150,12 @@ impl Ns2 {
         let is_reno = scenario.flows.iter().all(|flow| flow.controller.name == "reno");
         let packets = &mut scenario.packets;
         packets.recovery = if is_reno { self.recovery } else { LossRecovery::Rfc6675 };
-        packets.tcp = TcpOptions { least_timeout: self.least_timeout, restart_after_idle: self.one_connection };
+        // What ns-2 does not do otherwise is the RFCs', not ns-3's.
+        packets.tcp = TcpOptions {
+            least_timeout: self.least_timeout,
+            restart_after_idle: self.one_connection,
+            ..TcpOptions::RFC
+        };
         // With timestamps.
         packets.header = Bytes::new(50);
     }

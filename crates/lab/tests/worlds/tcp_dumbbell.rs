@@ -91,7 +91,7 @@ fn every_window_rule_fills_a_link_under_every_recovery() {
                 let ours = goodput_of(controller, "", 0.0, |scenario| {
                     let least_timeout = Duration::from_millis(if restart_after_idle { 200 } else { 1000 });
                     scenario.packets.recovery = recovery;
-                    scenario.packets.tcp = TcpOptions { least_timeout, restart_after_idle };
+                    scenario.packets.tcp = TcpOptions { least_timeout, restart_after_idle, ..TcpOptions::RFC };
                     scenario.length = Duration::SECOND * 60;
                 });
                 assert!(ours > 4.5, "{controller}, {}, restarts {restart_after_idle}: {ours}", recovery.name());

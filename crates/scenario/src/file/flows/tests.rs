@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::{AckForm, LossRecovery, TcpOptions};
+use anabranch_proto::flow::{AckForm, LossRecovery, PartialAck, Reduction, TcpOptions};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
@@ -40,6 +40,8 @@ paced = true
 recovery = "rfc6675"
 least_timeout_ms = 200
 restart_after_idle = true
+reduction = "rfc6937"
+partial_ack = "rfc6582"
 linux = ["push", "filled-gap"]
 [dumbbell]
 pairs = 3
@@ -146,7 +148,12 @@ fn every_key_reaches_the_scenario() {
     assert_eq!((packets.ack_policy.every, packets.ack_policy.max_delay), (1, Duration::from_nanos(500_000)));
     assert!(packets.ecn && packets.paced);
     assert_eq!(packets.recovery, LossRecovery::Rfc6675);
-    let tcp = TcpOptions { least_timeout: Duration::from_millis(200), restart_after_idle: true };
+    let tcp = TcpOptions {
+        least_timeout: Duration::from_millis(200),
+        restart_after_idle: true,
+        reduction: Reduction::Rfc6937,
+        partial_ack: PartialAck::Rfc6582,
+    };
     assert_eq!(packets.tcp, tcp);
     assert_eq!(packets.receiver_policy().form, AckForm::Sack);
     let link = |name: &str| scenario.links.iter().find(|link| link.name == name).unwrap();
