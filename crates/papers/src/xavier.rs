@@ -134,6 +134,8 @@ impl Ns2 {
                 let parameters: toml::Table = match one.name {
                     // ns-2 halves the window and not what is in flight.
                     "reno" => "halving = \"window\"".parse().expect("written here"),
+                    // Nor does it run ns-3's Cubic.
+                    "cubic" => "reno_friendly = \"rfc-8312\"".parse().expect("written here"),
                     _ => one.parameters.clone(),
                 };
                 let beta = self.cubic_beta.map(|beta| ("beta".to_owned(), toml::Value::Float(beta)));

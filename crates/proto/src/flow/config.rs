@@ -47,6 +47,18 @@ impl TcpOptions {
     };
 }
 
+impl TcpOptions {
+    /// What `recovery` stands for: under [`LossRecovery::Rfc6675`] ns-3's reading, else [`TcpOptions::RFC`].
+    pub fn under(recovery: LossRecovery) -> TcpOptions {
+        match recovery {
+            LossRecovery::Rfc6675 => {
+                TcpOptions { reduction: Reduction::Ns3, partial_ack: PartialAck::NextSeg, ..TcpOptions::RFC }
+            }
+            LossRecovery::Rack | LossRecovery::Rfc6582 => TcpOptions::RFC,
+        }
+    }
+}
+
 impl Default for TcpOptions {
     /// [`TcpOptions::RFC`].
     fn default() -> TcpOptions {

@@ -23,8 +23,8 @@
 //! recovery = "rack"                    # or "rfc6675", "rfc6582": how losses are found and repaired
 //! # least_timeout_ms = 1000            # of the latter two's retransmission timer
 //! # restart_after_idle = false         # with the first window, after a timeout in which nothing was in flight
-//! # reduction = "rfc6675"              # of rfc6675, or "rfc6937", "ns-3": how its window comes down in a recovery
-//! # partial_ack = "rfc6582"            # of rfc6675, or "next-seg": what an ACK sends that leaves a gap
+//! # reduction = "ns-3"                 # of rfc6675, or "rfc6675", "rfc6937": how its window comes down in a recovery
+//! # partial_ack = "next-seg"           # of rfc6675, or "rfc6582": what an ACK sends that leaves a gap
 //! linux = ["push", "filled-gap"]       # what Linux's TCP answers at once
 //!
 //! [dumbbell]                           # s0, s1, ... - left = bottleneck = right - r0, r1, ...
@@ -337,7 +337,7 @@ impl Packets {
         const EXPECTED: &str =
             "it is TCP's alone; expected recovery = \"rfc6675\" or \"rfc6582\" beside it, or none of it";
         const OF_SACK: &str = "it is of recovery = \"rfc6675\" alone; expected that beside it, or none of it";
-        let standard = TcpOptions::default();
+        let standard = TcpOptions::under(recovery);
         let has_sack = recovery == LossRecovery::Rfc6675;
         if let (Some(reduction), false) = (&self.reduction, has_sack) {
             return Err(reduction.wrong(OF_SACK));
