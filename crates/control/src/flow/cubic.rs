@@ -30,7 +30,7 @@ use serde::Deserialize;
 use super::Feedback;
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
-use super::registry::ClassicReading;
+use super::reading::ClassicReading;
 use super::setup::{Factory, factory};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Seconds, Time};

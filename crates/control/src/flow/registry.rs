@@ -1,6 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
+use super::reading::ClassicReading;
 use super::setup::made;
 pub use super::setup::{Builder, Factory, Setup};
 use super::{
@@ -157,17 +158,6 @@ const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS), ("policy", policy::NEEDS
 
 /// Controllers whose RFCs leave open what classic simulators, ns-3 above all, settle otherwise than our defaults do.
 const CLASSIC: &[(&str, ClassicReading)] = &[("reno", reno::CLASSIC), ("cubic", cubic::CLASSIC)];
-
-/// A controller as classic simulators run it.
-#[derive(Clone, Copy, Debug)]
-pub struct ClassicReading {
-    /// Parameters over a recovery with selective ACKs.
-    pub with_sack: &'static str,
-    /// The same without.
-    pub without_sack: &'static str,
-    /// Who sets one of these has chosen another rule than `with_sack` has: none of it holds then.
-    pub chosen_by: &'static [&'static str],
-}
 
 /// One controller that can be asked for by name.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
-use super::registry::ClassicReading;
+use super::reading::ClassicReading;
 use super::setup::{Factory, factory};
 use super::{Feedback, TcpRecovery};
 use crate::registry::ParameterError;

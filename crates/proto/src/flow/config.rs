@@ -45,9 +45,7 @@ impl TcpOptions {
         reduction: Reduction::Rfc6675,
         partial_ack: PartialAck::Rfc6582,
     };
-}
 
-impl TcpOptions {
     /// What `recovery` stands for: under [`LossRecovery::Rfc6675`] ns-3's reading, else [`TcpOptions::RFC`].
     pub fn under(recovery: LossRecovery) -> TcpOptions {
         match recovery {
