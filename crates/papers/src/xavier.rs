@@ -134,6 +134,8 @@ impl Ns2 {
                 let parameters: toml::Table = match one.name {
                     // ns-2 halves the window and not what is in flight.
                     "reno" => "halving = \"window\"".parse().expect("written here"),
+                    // Nor does it run ns-3's Cubic.
+                    "cubic" => "reno_friendly = \"rfc-8312\"".parse().expect("written here"),
                     _ => one.parameters.clone(),
                 };
                 let beta = self.cubic_beta.map(|beta| ("beta".to_owned(), toml::Value::Float(beta)));
@@ -150,7 +152,12 @@ impl Ns2 {
         let is_reno = scenario.flows.iter().all(|flow| flow.controller.name == "reno");
         let packets = &mut scenario.packets;
         packets.recovery = if is_reno { self.recovery } else { LossRecovery::Rfc6675 };
-        packets.tcp = TcpOptions { least_timeout: self.least_timeout, restart_after_idle: self.one_connection };
+        // What ns-2 does not do otherwise is the RFCs', not ns-3's.
+        packets.tcp = TcpOptions {
+            least_timeout: self.least_timeout,
+            restart_after_idle: self.one_connection,
+            ..TcpOptions::RFC
+        };
         // With timestamps.
         packets.header = Bytes::new(50);
     }

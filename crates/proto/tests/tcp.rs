@@ -8,7 +8,8 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{
-    Ack, AckForm, AckPolicy, AckRanges, Data, FlowReceiver, FlowSender, LossRecovery, SenderConfig, TcpOptions,
+    Ack, AckForm, AckPolicy, AckRanges, Data, FlowReceiver, FlowSender, LossRecovery, PartialAck, Reduction,
+    SenderConfig, TcpOptions,
 };
 
 const PACKET: Bytes = Bytes::new(1000);
@@ -347,6 +348,50 @@ fn without_selective_acks_n_losses_of_a_window_take_n_round_trips_and_a_retransm
         assert_eq!((controller.count(TcpRecovery::FastRetransmit), ends), (1, 1));
         assert_eq!((pair.sender.packets_lost(), pair.sender.in_flight()), (losses, PACKET * 8));
     }
+}
+
+#[test]
+fn a_recovery_reduces_what_is_in_flight_at_once_or_in_proportion_to_what_arrives() {
+    let left = |reduction| {
+        let setup = Setup { initial_window: PACKET * 20, ..Setup::new(PACKET, Time::ZERO) };
+        let reno = find("reno").unwrap().make(&setup, &toml::Table::new()).unwrap();
+        let tcp = TcpOptions { reduction, ..TcpOptions::RFC };
+        let mut pair = Pair::under(LossRecovery::Rfc6675, AckForm::Sack, tcp, reno);
+        pair.sender.write(ME, u64::MAX, false);
+        let flight = pair.send();
+        assert_eq!(flight.len(), 20);
+        // The first is lost. Two follow the first two behind it, the lost one the third: then 22 are outstanding, 18 in
+        // flight, and the window is 10. Nine ACKs, then the other ten.
+        [&flight[..10], &flight[10..]].map(|half| pair.deliver(half, &[0]).len())
+    };
+    // At once: with the lost one 19 in flight, so that the 10th ACK after the third lets the next leave.
+    assert_eq!(left(Reduction::Rfc6675), [3, 7]);
+    // By the n-th ACK from the third on n 10 / 22 may have left: 3 by the 7th and 5 by the 13th; then 10 are in flight,
+    // and one leaves for each of the last three.
+    assert_eq!(left(Reduction::Rfc6937), [5, 5]);
+    // 2 n 10 / 18, 7 by the 7th, until 18 have been counted, then (n + 9) 10 / 18, 14 by the 17th.
+    assert_eq!(left(Reduction::Ns3), [9, 7]);
+}
+
+#[test]
+fn a_partial_ack_sends_the_first_segment_of_the_gap_or_what_next_seg_names() {
+    let left = |partial_ack| {
+        let tcp = TcpOptions { partial_ack, ..TcpOptions::RFC };
+        let mut pair = Pair::under(LossRecovery::Rfc6675, AckForm::Sack, tcp, Box::<FixedWindow>::default());
+        pair.sender.write(ME, u64::MAX, false);
+        let flight = pair.send();
+        let left = pair.deliver(&flight, &[1, 7]);
+        let (repair, behind): (Vec<Data>, Vec<Data>) = left.into_iter().partition(|data| data.number == 1);
+        // It moves the cumulative point to 7, behind which nothing has arrived.
+        let upon_partial = Pair::numbers(&pair.deliver(&repair, &[]));
+        let newest = behind.last().unwrap().number;
+        (upon_partial[0], newest, Pair::numbers(&pair.deliver(&behind, &[])))
+    };
+    let (first, _, later) = left(PartialAck::Rfc6582);
+    assert!(first == 7 && !later.contains(&7), "{first}, {later:?}");
+    // 7 is sent again once three have arrived behind it.
+    let (first, newest, later) = left(PartialAck::NextSeg);
+    assert!(first == newest + 1 && later[..4].contains(&7), "{first} after {newest}, {later:?}");
 }
 
 #[test]

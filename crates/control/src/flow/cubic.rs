@@ -30,6 +30,7 @@ use serde::Deserialize;
 use super::Feedback;
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
+use super::reading::ClassicReading;
 use super::setup::{Factory, factory};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Seconds, Time};
@@ -97,9 +98,18 @@ impl Config {
     }
 }
 
-/// The reading of ns-3, which has the Reno-friendly region of RFC 8312. What else it reads otherwise can be set, and does
-/// not hold at every loss (docs/flow/cubic.md).
-pub const CLASSIC: &str = "reno_friendly = \"rfc-8312\"";
+/// The reading of ns-3 over selective ACKs, whose windows are whole packets (docs/flow/cubic.md); without them RFC 8312's
+/// Reno-friendly region alone, since no other program's figures are known there. Both have that region, which `w-est` is
+/// too: who sets either has chosen.
+pub const CLASSIC: ClassicReading = ClassicReading {
+    with_sack: NS_3,
+    without_sack: "reno_friendly = \"rfc-8312\"",
+    chosen_by: &["reno_friendly", "linux"],
+};
+
+const NS_3: &str = "counting = \"cumulative\"
+linux = [\"whole-reduction\", \"whole-growth\", \"w-est\", \"least-rtt\"]
+remainder = \"kept\"";
 
 /// A congestion avoidance stage.
 #[derive(Clone, Copy, Debug)]

@@ -29,6 +29,7 @@ mod liveness;
 mod monitor;
 mod pcc;
 pub mod policy;
+mod reading;
 pub mod recovery;
 pub mod registry;
 mod remy;

@@ -1,6 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
+use super::reading::ClassicReading;
 use super::setup::made;
 pub use super::setup::{Builder, Factory, Setup};
 use super::{
@@ -156,7 +157,7 @@ pub const CONTROLLERS: &[Entry] = &[
 const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS), ("policy", policy::NEEDS)];
 
 /// Controllers whose RFCs leave open what classic simulators, ns-3 above all, settle otherwise than our defaults do.
-const CLASSIC: &[(&str, &str)] = &[("reno", reno::CLASSIC), ("cubic", cubic::CLASSIC)];
+const CLASSIC: &[(&str, ClassicReading)] = &[("reno", reno::CLASSIC), ("cubic", cubic::CLASSIC)];
 
 /// One controller that can be asked for by name.
 #[derive(Debug)]
@@ -208,10 +209,28 @@ impl Entry {
         text.parse().expect("a table")
     }
 
-    /// The parameters with which it is what classic simulators run, where its defaults are not that.
-    pub fn classic(&self) -> toml::Table {
-        let text = CLASSIC.iter().find(|(name, _)| *name == self.name).map_or("", |(_, text)| text);
+    /// The parameters with which it is what classic simulators run, where its defaults are not that: over a recovery
+    /// with selective ACKs if `has_sack`, and beside `set`, those that were set.
+    pub fn classic(&self, has_sack: bool, set: &toml::Table) -> toml::Table {
+        let Some((_, classic)) = CLASSIC.iter().find(|(name, _)| *name == self.name) else { return toml::Table::new() };
+        let text = match has_sack {
+            true if classic.chosen_by.iter().any(|key| set.contains_key(*key)) => "",
+            true => classic.with_sack,
+            false => classic.without_sack,
+        };
         text.parse().expect("a table")
+    }
+
+    /// The keys of what classic simulators read otherwise than its defaults are, whichever of them hold.
+    pub fn classic_keys(&self, has_sack: bool) -> Vec<String> {
+        let chosen_by = CLASSIC.iter().find(|(name, _)| *name == self.name && has_sack);
+        let chosen_by = chosen_by.map_or(&[][..], |(_, classic)| classic.chosen_by);
+        let mut keys: Vec<String> =
+            self.classic(has_sack, &toml::Table::new()).into_iter().map(|(key, _)| key).collect();
+        keys.extend(chosen_by.iter().map(|key| (*key).to_owned()));
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 
     /// The parameter without which it cannot be made, and what that is.

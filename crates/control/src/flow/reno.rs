@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
+use super::reading::ClassicReading;
 use super::setup::{Factory, factory};
 use super::{Feedback, TcpRecovery};
 use crate::registry::ParameterError;
@@ -47,7 +48,9 @@ struct Config {
 /// The reading of ns-3: each ACK of new data is a packet (RFC 5681, eq. 3, left open beside counting bytes), and
 /// FlightSize (RFC 5681, eq. 4; RFC 6675, 5, 4.2) is what is neither lost nor acknowledged. ns-2 counts ACKs too and
 /// halves the window.
-pub const CLASSIC: &str = "counting = \"acks\"\nhalving = \"in-flight\"";
+pub const CLASSIC: ClassicReading = ClassicReading { with_sack: NS_3, without_sack: NS_3, chosen_by: &[] };
+
+const NS_3: &str = "counting = \"acks\"\nhalving = \"in-flight\"";
 
 /// The window rule.
 #[derive(Clone, Debug)]

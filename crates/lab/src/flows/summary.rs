@@ -259,10 +259,17 @@ impl FlowsSummary {
             "recovery": self.recovery.name(),
             "least_timeout_ms": self.tcp.map(|tcp| tcp.least_timeout.as_secs_f64() * 1e3),
             "restart_after_idle": self.tcp.map(|tcp| tcp.restart_after_idle),
+            "reduction": self.tcp_of_sack().map(|tcp| tcp.reduction.name()),
+            "partial_ack": self.tcp_of_sack().map(|tcp| tcp.partial_ack.name()),
             "packet_hops": self.packet_hops,
             "warnings": self.warnings,
             "notes": self.notes,
         })
+    }
+
+    /// What TCP's recovery leaves open, of one with selective ACKs.
+    fn tcp_of_sack(&self) -> Option<TcpOptions> {
+        self.tcp.filter(|_| self.recovery == LossRecovery::Rfc6675)
     }
 
     /// Whether any transfer came to its end.
@@ -333,8 +340,14 @@ impl FlowsSummary {
             lines.push(("Jain's index", number(self.jain_index, 4)));
         }
         let recovery = match (self.tcp, self.recovery) {
-            (Some(TcpOptions { least_timeout, restart_after_idle }), recovery) => {
-                let sack = if recovery == LossRecovery::Rfc6582 { "no SACK" } else { "SACK" };
+            (Some(TcpOptions { least_timeout, restart_after_idle, .. }), recovery) => {
+                let sack = match self.tcp_of_sack() {
+                    Some(TcpOptions { reduction, partial_ack, .. }) => {
+                        let (reduction, partial_ack) = (reduction.name(), partial_ack.name());
+                        format!("SACK, reduction {reduction}, partial ACKs {partial_ack}")
+                    }
+                    None => "no SACK".to_owned(),
+                };
                 let restarts = if restart_after_idle { ", the first window again after idle times" } else { "" };
                 format!("{} ({sack}, a timer of {least_timeout} at least{restarts})", recovery.name())
             }

@@ -7,16 +7,16 @@
 //! ns-3.37 none at all (docs/flow/cubic.md shows which reading explains which version).
 //!
 //! Each runs under the recoveries that these programs have. Under `rfc6675`, TCP as most of them have it, goodput is
-//! compared, at every loss, with no parameter set: the word brings ns-3's reading of the window's rule
-//! with it. ns-2's differs in one thing, which is set; its NewReno has no selective ACKs (`rfc6582`). Under our default recovery everything is
-//! compared, as long as a window's rule and not the repair of its losses decides.
+//! compared, at every loss, with nothing else set: the word brings ns-3's reading of the window's rule and of recovery
+//! with it. For ns-2 the RFCs' are set; its NewReno has no selective ACKs (`rfc6582`). Under our default recovery
+//! everything is compared, as long as a window's rule and not the repair of its losses decides.
 
 use std::path::{Path, PathBuf};
 
 use anabranch_control::flow::registry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::LossRecovery;
+use anabranch_proto::flow::{LossRecovery, TcpOptions};
 use serde::Deserialize;
 
 use super::{Check, ValidationError, run_all};
@@ -52,17 +52,18 @@ struct Setting {
     header: u64,
     /// Seconds from which on goodput counts.
     from_s: u64,
-    /// Of TCP's retransmission timer.
-    least_timeout: Duration,
+    /// What TCP's recovery leaves open; none is as the recovery's name has it.
+    tcp: Option<TcpOptions>,
 }
 
-const NS_3: Setting = Setting { header: 54, from_s: START_UP, least_timeout: Duration::SECOND };
+const NS_3: Setting = Setting { header: 54, from_s: START_UP, tcp: None };
 
 /// Without timestamps, and counting from the beginning.
-const NS_2: Setting = Setting { header: 40, from_s: 0, least_timeout: Duration::SECOND };
+const NS_2: Setting = Setting { header: 40, from_s: 0, tcp: Some(TcpOptions::RFC) };
 
 /// The same with its own timer.
-const NS_2_TIMER: Setting = Setting { least_timeout: Duration::from_millis(200), ..NS_2 };
+const NS_2_TIMER: Setting =
+    Setting { tcp: Some(TcpOptions { least_timeout: Duration::from_millis(200), ..TcpOptions::RFC }), ..NS_2 };
 
 const NS_3_READING: &str = "counting = \"acks\"\nhalving = \"in-flight\"";
 
@@ -123,7 +124,7 @@ const READINGS: [Reading; 7] = [
     Reading {
         theirs: "Linux cubic",
         ours: "cubic",
-        parameters: "",
+        parameters: "reno_friendly = \"rfc-8312\"",
         programs: &["ns-2.35"],
         recovery: LossRecovery::Rfc6675,
         setting: NS_2,
@@ -247,7 +248,7 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
                 }
                 .scenario();
                 scenario.packets.recovery = reading.recovery;
-                scenario.packets.tcp.least_timeout = reading.setting.least_timeout;
+                scenario.packets.tcp = reading.setting.tcp.unwrap_or(TcpOptions::under(reading.recovery));
                 scenario.packets.header = Bytes::new(reading.setting.header);
                 scenario.goodput_from = Time::ZERO + Duration::SECOND * reading.setting.from_s;
                 scenario
@@ -262,22 +263,11 @@ fn compare(lines: &[Line], progress: &Progress) -> Result<(Vec<Check>, Vec<Check
         if reading.recovery == LossRecovery::Rack && line.loss > MOST_LOSS_UNDER_RACK {
             let bound = format!("{} repairs losses without RACK: see rfc6675", line.program);
             outside.extend(of_case.into_iter().map(|check| Check { bound: bound.clone(), ..check }));
-        } else if is_open(reading, line) {
-            let bound = "open: ns-3's reading and its recovery, see docs/flow/cubic.md".to_owned();
-            outside.extend(of_case.into_iter().map(|check| Check { bound: bound.clone(), ..check }));
         } else {
             checks.extend(of_case);
         }
     }
     Ok((checks, outside))
-}
-
-/// Where Cubic is not ns-3's within [`CLASSIC`]: with larger windows than four flows over 5 Mbit/s have, under losses.
-/// ns-3's reading holds up to 3.5 % and not at 5 % (docs/flow/cubic.md). That was seen when these cases were
-/// first compared, and is reported, not judged.
-fn is_open(reading: &Reading, line: &Line) -> bool {
-    let is_larger = line.flows < 4 || line.bottleneck_mbit_s > 5;
-    reading.ours == "cubic" && reading.recovery.is_tcp() && is_larger && line.loss > 0.001
 }
 
 fn of_case(reading: &Reading, line: &Line, ours: &Case, lines: &[Line]) -> Vec<Check> {

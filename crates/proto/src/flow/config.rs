@@ -30,12 +30,91 @@ pub struct TcpOptions {
     /// Whether the window falls to the first one where nothing was in flight for a retransmission timeout (RFC 5681,
     /// 4.1). The threshold of slow start stays.
     pub restart_after_idle: bool,
+    /// How what is in flight comes down to the reduced window. With selective ACKs alone; without them it is
+    /// RFC 6582's way.
+    pub reduction: Reduction,
+    /// What an ACK sends that leaves a gap in a recovery. With selective ACKs alone, as before.
+    pub partial_ack: PartialAck,
+}
+
+impl TcpOptions {
+    /// The letter of the RFCs, and without restarts, as classic simulators measure bulk transfers.
+    pub const RFC: TcpOptions = TcpOptions {
+        least_timeout: Duration::SECOND,
+        restart_after_idle: false,
+        reduction: Reduction::Rfc6675,
+        partial_ack: PartialAck::Rfc6582,
+    };
+
+    /// What `recovery` stands for: under [`LossRecovery::Rfc6675`] ns-3's reading, else [`TcpOptions::RFC`].
+    pub fn under(recovery: LossRecovery) -> TcpOptions {
+        match recovery {
+            LossRecovery::Rfc6675 => {
+                TcpOptions { reduction: Reduction::Ns3, partial_ack: PartialAck::NextSeg, ..TcpOptions::RFC }
+            }
+            LossRecovery::Rack | LossRecovery::Rfc6582 => TcpOptions::RFC,
+        }
+    }
 }
 
 impl Default for TcpOptions {
-    /// As RFC 6298 has it, and without restarts, as classic simulators measure bulk transfers.
+    /// [`TcpOptions::RFC`].
     fn default() -> TcpOptions {
-        TcpOptions { least_timeout: Duration::SECOND, restart_after_idle: false }
+        TcpOptions::RFC
+    }
+}
+
+/// How what is in flight comes down to the reduced window in a fast recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// The window is reduced at once: nothing leaves until that much is no longer in flight (RFC 6675, 5, step 4.2).
+    #[default]
+    Rfc6675,
+    /// In proportion to what arrives: proportional rate reduction, with its slow start below the reduced window
+    /// (RFC 6937).
+    Rfc6937,
+    /// As ns-3.44 reads that: about a window leaves in the first round trip.
+    Ns3,
+}
+
+impl Reduction {
+    /// All, by the names that scenarios give them.
+    pub const ALL: [(&'static str, Reduction); 3] =
+        [("rfc6675", Reduction::Rfc6675), ("rfc6937", Reduction::Rfc6937), ("ns-3", Reduction::Ns3)];
+
+    /// Its name in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reduction::Rfc6675 => "rfc6675",
+            Reduction::Rfc6937 => "rfc6937",
+            Reduction::Ns3 => "ns-3",
+        }
+    }
+}
+
+/// What leaves whatever the window says upon an ACK in a fast recovery that moves the cumulative point to the next gap,
+/// which was not sent again yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PartialAck {
+    /// The first segment of that gap, which is lost (RFC 6582, 3.2, step 3).
+    #[default]
+    Rfc6582,
+    /// What NextSeg names (RFC 6675, 4): a segment that is known to be lost, by three behind it, or a new one; as ns-3
+    /// has it. The gap waits until it is known to be lost.
+    NextSeg,
+}
+
+impl PartialAck {
+    /// All, by the names that scenarios give them.
+    pub const ALL: [(&'static str, PartialAck); 2] =
+        [("rfc6582", PartialAck::Rfc6582), ("next-seg", PartialAck::NextSeg)];
+
+    /// Its name in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            PartialAck::Rfc6582 => "rfc6582",
+            PartialAck::NextSeg => "next-seg",
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use proptest::prelude::*;
 
-use super::{Ack, AckRanges, FlowSender, LossRecovery, SenderConfig, TcpOptions};
+use super::{Ack, AckRanges, FlowSender, LossRecovery, PartialAck, Reduction, SenderConfig, TcpOptions};
 
 const PACKET: u64 = 1000;
 const ME: PeerId = PeerId(0);
@@ -71,7 +71,12 @@ enum Clock {
 fn sender(entry: &Entry, (paced, recovery): (bool, LossRecovery), seed: u64) -> FlowSender {
     let packet = Bytes::new(PACKET);
     let controller = entry.make(&Setup::new(packet, Time::ZERO), &entry.example()).expect("its table is complete");
-    let tcp = TcpOptions { least_timeout: Duration::from_millis(200), restart_after_idle: seed.is_multiple_of(2) };
+    let tcp = TcpOptions {
+        least_timeout: Duration::from_millis(200),
+        restart_after_idle: seed.is_multiple_of(2),
+        reduction: Reduction::ALL[seed as usize % Reduction::ALL.len()].1,
+        partial_ack: PartialAck::ALL[seed as usize % PartialAck::ALL.len()].1,
+    };
     let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true, recovery, tcp };
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))
 }

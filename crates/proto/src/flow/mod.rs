@@ -19,6 +19,7 @@ mod message;
 pub(crate) mod ranges;
 mod receiver;
 mod receiving;
+mod reduction;
 mod reordering;
 mod scoreboard;
 mod sender;
@@ -32,7 +33,7 @@ use anabranch_control::time::Duration;
 
 pub use acknowledger::AckPolicy;
 pub use answer::AckError;
-pub use config::{LossRecovery, SenderConfig, TcpOptions};
+pub use config::{LossRecovery, PartialAck, Reduction, SenderConfig, TcpOptions};
 pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 pub use ranges::{AckForm, AckRanges, Assembly};
 pub use receiver::{FlowReceiver, Received};

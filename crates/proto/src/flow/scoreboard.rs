@@ -20,6 +20,9 @@
 //!            in slow start from one packet (RFC 5681, 3.1; RFC 6675, 5.1)
 //! ```
 //!
+//! What a recovery lets leave beside what must be sent again, and what a partial ACK sends, can be had otherwise
+//! ([`Reduction`](super::Reduction), [`PartialAck`]).
+//!
 //! SACKed data stay so across a timeout: our receivers keep what they have (RFC 6675, 5.1,
 //! leaves it to the sender). Whole segments stand for the RFC's octets.
 //!
@@ -48,7 +51,8 @@ use anabranch_control::units::Bytes;
 
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
-use super::config::{LossRecovery, SenderConfig, TcpOptions};
+use super::config::{LossRecovery, PartialAck, SenderConfig, TcpOptions};
+use super::reduction::{Delivery, ProportionalReduction};
 
 /// Duplicate ACKs, or SACKed ranges behind a segment, that make it lost (RFC 6675, 2).
 const DUP_THRESH: u64 = 3;
@@ -152,6 +156,10 @@ pub struct Scoreboard {
     presumed_below: u64,
     /// A partial ACK has set the timer anew in this recovery.
     had_partial_ack: bool,
+    /// Of this recovery, where the window is not reduced at once.
+    reduction: Option<ProportionalReduction>,
+    /// What the last ACK reported.
+    delivery: Delivery,
 }
 
 impl Scoreboard {
@@ -178,6 +186,8 @@ impl Scoreboard {
             first_is_lost: false,
             presumed_below: 0,
             had_partial_ack: false,
+            reduction: None,
+            delivery: Delivery { delivered: Bytes::ZERO, is_duplicate: false, is_of_retransmission: false },
         }
     }
 
@@ -247,6 +257,9 @@ impl Scoreboard {
             self.timer = Some(now + self.timeout(rtt));
         }
         self.in_flight += 1;
+        if let Some(reduction) = &mut self.reduction {
+            reduction.on_sent(u64::from(length));
+        }
         let segment = &mut self.segments[place];
         if segment.copies > 0 || segment.is_lost {
             segment.is_retransmitted = true;
@@ -295,7 +308,9 @@ impl Scoreboard {
         // In the order in which they left: a retransmission later than its neighbours.
         acked.sort_by_key(|sent| sent.at);
         let sampled = self.advance(now, rtt);
-        if self.phase == Phase::Open && reported_below > self.first {
+        self.delivery.delivered = answer.acked_bytes;
+        self.delivery.is_duplicate = reported_below > self.first;
+        if self.phase == Phase::Open && self.delivery.is_duplicate {
             // What reports new data behind a gap is a duplicate ACK, though it moves HighACK (RFC 6675, 2).
             self.advanced = Bytes::ZERO;
         }
@@ -425,6 +440,7 @@ impl Scoreboard {
             Phase::Timeout if self.first < self.recovery_point => reported_now,
             Phase::Timeout => sent_since,
         };
+        self.delivery.is_of_retransmission = is_ambiguous;
         if self.first == before {
             return None;
         }
@@ -474,12 +490,27 @@ impl Scoreboard {
                     self.event = TcpRecovery::Ended { advanced: by };
                     again.clear();
                 } else if advanced && self.first >= self.high_retransmitted {
-                    self.retransmit_first();
+                    match self.options.partial_ack {
+                        PartialAck::NextSeg if self.is_selective => self.must_send = true,
+                        PartialAck::NextSeg | PartialAck::Rfc6582 => self.retransmit_first(),
+                    }
                 }
             }
             Phase::Timeout if is_over => self.phase = Phase::Open,
             Phase::Timeout => {}
         }
+    }
+
+    /// The window in a recovery that does not reduce it at once to `ssthresh`, after an ACK that leaves `pipe` in flight.
+    pub fn reduced_window(&mut self, pipe: Bytes, ssthresh: Bytes) -> Option<Bytes> {
+        if self.phase != Phase::Recovery || !self.is_selective {
+            self.reduction = None;
+        } else if self.event == TcpRecovery::FastRetransmit {
+            let outstanding = self.segments.iter().fold(Bytes::ZERO, |sum, segment| sum + segment.sent.size);
+            self.reduction = ProportionalReduction::new(self.options.reduction, self.full, outstanding, pipe);
+        }
+        let delivery = self.delivery;
+        self.reduction.as_mut().map(|reduction| reduction.on_ack(delivery, pipe, ssthresh))
     }
 
     /// Whether this duplicate ACK begins a recovery.

@@ -12,7 +12,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, Piece};
-use super::config::SenderConfig;
+use super::config::{Reduction, SenderConfig};
 use super::shared_controller::{Learned, PACING_GAIN_PERCENT, SharedController};
 use super::space::{Ecn, Space};
 
@@ -84,6 +84,8 @@ pub struct SharedWindow {
     /// To whom the next packet goes, or the last one went, whose round trip sets the pace.
     paced_to: PeerId,
     fault: Option<Fault>,
+    /// The window in a recovery of TCP's to this receiver that does not reduce it at once.
+    reducing: Option<(PeerId, Bytes)>,
     pub(super) acked: Vec<Sent>,
     pub(super) lost: Losses,
     pub(super) newly_lost: Vec<(PeerId, u64, LossCause)>,
@@ -111,6 +113,7 @@ impl SharedWindow {
             awaits_pacer: false,
             paced_to: PeerId(0),
             fault: None,
+            reducing: None,
             acked: Vec::new(),
             lost: Losses::default(),
             newly_lost: Vec::new(),
@@ -336,6 +339,20 @@ impl SharedWindow {
         if self.shared.on_learned(now, &learned) {
             self.refresh();
         }
+        if self.config.tcp.reduction != Reduction::Rfc6675 {
+            self.reduce(from);
+        }
+    }
+
+    /// The window follows a recovery of TCP's to `from` that reduces it by and by.
+    #[cold]
+    fn reduce(&mut self, from: PeerId) {
+        let (pipe, ssthresh) = (self.in_flight(), self.shared.limits().window);
+        let window = self.spaces[from.0 as usize].reduced_window(pipe, ssthresh);
+        if window.is_some() || self.reducing.is_some_and(|(receiver, _)| receiver == from) {
+            self.reducing = window.map(|window| (from, window));
+            self.refresh();
+        }
     }
 
     /// The same of losses that a timer has found, whose congestion is persistent.
@@ -417,6 +434,9 @@ impl SharedWindow {
     pub(super) fn refresh(&mut self) {
         let before = self.limits.rate;
         self.limits = self.shared.limits();
+        if let Some((_, window)) = self.reducing {
+            self.limits.window = window;
+        }
         if self.config.paced && self.limits.rate.is_none() {
             self.limits = self.pace(self.limits);
         } else {

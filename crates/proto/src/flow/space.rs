@@ -470,6 +470,11 @@ impl Space {
         self.tcp.as_mut().is_some_and(|tcp| tcp.take_must_send())
     }
 
+    /// The window of TCP's recovery, where that reduces it by and by to `ssthresh`, with `pipe` in flight.
+    pub fn reduced_window(&mut self, pipe: Bytes, ssthresh: Bytes) -> Option<Bytes> {
+        self.tcp.as_mut()?.reduced_window(pipe, ssthresh)
+    }
+
     /// What TCP's recovery sends when there is nothing else to send.
     pub fn rescue(&mut self) -> Option<Piece> {
         self.tcp.as_mut()?.rescue()

@@ -219,7 +219,10 @@ impl FlowSpec {
     /// [TCP's](LossRecovery::is_tcp), which stand for TCP as classic simulators run it, their reading of the window's
     /// rule too where nothing else was set.
     pub fn parameters_under(&self, recovery: LossRecovery) -> Cow<'_, toml::Table> {
-        let classic = if recovery.is_tcp() { self.controller.classic() } else { toml::Table::new() };
+        let classic = match has_sack(recovery) {
+            Some(has_sack) => self.controller.classic(has_sack, &self.parameters),
+            None => toml::Table::new(),
+        };
         if classic.keys().all(|key| self.parameters.contains_key(key)) {
             return Cow::Borrowed(&self.parameters);
         }
@@ -228,13 +231,16 @@ impl FlowSpec {
 
     /// Of these parameters the ones that classic simulators read otherwise than our defaults, as they hold.
     pub fn reading_under(&self, recovery: LossRecovery) -> toml::Table {
-        if !recovery.is_tcp() {
-            return toml::Table::new();
-        }
+        let Some(has_sack) = has_sack(recovery) else { return toml::Table::new() };
         let holds = self.parameters_under(recovery);
         let holding = |key: String| holds.get(&key).cloned().map(|value| (key, value));
-        self.controller.classic().into_iter().filter_map(|(key, _)| holding(key)).collect()
+        self.controller.classic_keys(has_sack).into_iter().filter_map(holding).collect()
     }
+}
+
+/// Whether a recovery of TCP's hears selective ACKs.
+fn has_sack(recovery: LossRecovery) -> Option<bool> {
+    recovery.is_tcp().then_some(recovery != LossRecovery::Rfc6582)
 }
 
 /// Whose machine sends for a flow on real packets.

@@ -1,5 +1,6 @@
-//! ns-3's reading as a whole: Linux's rules without its interval, what was counted towards the next packet is kept, and
-//! what arrived behind a gap counts once that is filled. A window by hand, from loss to loss.
+//! ns-3's reading as a whole: Linux's rules without its interval and its growth before the first loss, what was counted
+//! towards the next packet is kept, and what arrived behind a gap counts once that is filled. A window by hand, from loss
+//! to loss.
 
 use crate::flow::registry::find;
 use crate::flow::setup::Setup;
@@ -13,7 +14,7 @@ const RTT: Duration = Duration::from_millis(60);
 
 /// What ns-3 reads otherwise than RFC 9438.
 const NS_3: &str = "counting = \"cumulative\"
-linux = [\"whole-reduction\", \"whole-growth\", \"w-est\", \"least-rtt\", \"startup\"]
+linux = [\"whole-reduction\", \"whole-growth\", \"w-est\", \"least-rtt\"]
 remainder = \"kept\"";
 
 /// A controller of the reading, and whatever else `parameters` say.
@@ -100,17 +101,17 @@ fn each_rule_of_the_reading_moves_that_window() {
         "counting = \"bytes\"",
         "counting = \"acks\"",
         "remainder = \"forgotten\"",
-        "linux = [\"whole-reduction\", \"whole-growth\", \"least-rtt\", \"startup\"]",
-        "linux = [\"whole-growth\", \"w-est\", \"least-rtt\", \"startup\"]",
-        "linux = [\"whole-reduction\", \"w-est\", \"least-rtt\", \"startup\"]",
+        "linux = [\"whole-reduction\", \"whole-growth\", \"least-rtt\"]",
+        "linux = [\"whole-growth\", \"w-est\", \"least-rtt\"]",
+        "linux = [\"whole-reduction\", \"w-est\", \"least-rtt\"]",
     ] {
         assert_ne!(both(other), whole, "{other}");
     }
 }
 
-#[test]
-fn after_a_timeout_the_curve_and_the_estimate_begin_anew() {
-    let mut controller = ns_3("");
+/// When the window grew after a timeout in a window of 17 packets, and to what.
+fn grown_after_a_timeout(parameters: &str) -> Vec<(u64, f64)> {
+    let mut controller = ns_3(parameters);
     let cubic = &mut *controller;
     lose(cubic, 900);
     growth(cubic, 1000, 14);
@@ -118,7 +119,17 @@ fn after_a_timeout_the_curve_and_the_estimate_begin_anew() {
     let expired = Feedback { tcp: Some(timeout), persistent_congestion: true, ..silence() };
     cubic.on_feedback(Time::ZERO + Duration::from_millis(3000), &expired, &mut Rng::stream(1, "controller"));
     assert_eq!((window(cubic), traced(cubic, "w_max"), traced(cubic, "w_est")), (1.0, 0.0, 0.0));
-    // ssthresh is floor(0.7 · 17) = 11; two segments an ACK lead there, and beyond it a packet for 20 at least.
-    let grown: Vec<f64> = growth(cubic, 3100, 2).into_iter().map(|(_, window)| window).collect();
-    assert_eq!(grown[..5], [3.0, 5.0, 7.0, 9.0, 11.0]);
+    growth(cubic, 3100, 2)
+}
+
+#[test]
+fn after_a_timeout_the_curve_and_the_estimate_begin_anew() {
+    // ssthresh is floor(0.7 · 17) = 11; two segments an ACK lead there. Then the curve is flat at 11 and W_est is there
+    // too, so that 1100 segments would make a packet, of which 114 and more were left over; 15/8 · 11 = 20 of them and
+    // one more raise W_est, and 11 are enough.
+    let by_hand = [(3100, 3), (3110, 5), (3120, 7), (3130, 9), (3140, 11), (3250, 12)];
+    assert_eq!(grown_after_a_timeout("")[..6], by_hand.map(|(at, packets)| (at, f64::from(packets))));
+    // Linux's growth before the first loss makes a packet of 20 segments, which are there.
+    let startup = "linux = [\"whole-reduction\", \"whole-growth\", \"w-est\", \"least-rtt\", \"startup\"]";
+    assert_eq!(grown_after_a_timeout(startup)[5], (3150, 12.0));
 }

@@ -23,6 +23,8 @@
 //! recovery = "rack"                    # or "rfc6675", "rfc6582": how losses are found and repaired
 //! # least_timeout_ms = 1000            # of the latter two's retransmission timer
 //! # restart_after_idle = false         # with the first window, after a timeout in which nothing was in flight
+//! # reduction = "ns-3"                 # of rfc6675, or "rfc6675", "rfc6937": how its window comes down in a recovery
+//! # partial_ack = "next-seg"           # of rfc6675, or "rfc6582": what an ACK sends that leaves a gap
 //! linux = ["push", "filled-gap"]       # what Linux's TCP answers at once
 //!
 //! [dumbbell]                           # s0, s1, ... - left = bottleneck = right - r0, r1, ...
@@ -97,7 +99,7 @@ use std::sync::Arc;
 use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use anabranch_proto::flow::{AckPolicy, LossRecovery, TcpOptions};
+use anabranch_proto::flow::{AckPolicy, LossRecovery, PartialAck, Reduction, TcpOptions};
 
 use super::error::Problem;
 use super::shape::{Many, Optional, OrStandard, Said, Section, Sections, keys, many, said, sections, some};
@@ -193,6 +195,8 @@ keys! {
         recovery: Optional<Word<LossRecovery>>,
         least_timeout_ms: Optional<Millis>,
         restart_after_idle: Optional<bool>,
+        reduction: Optional<Word<Reduction>>,
+        partial_ack: Optional<Word<PartialAck>>,
         linux: Optional<Many<Word<LinuxRule>>>,
     }
 }
@@ -224,6 +228,14 @@ impl Words for LinuxRule {
 
 impl Words for LossRecovery {
     const WORDS: &'static [(&'static str, LossRecovery)] = &LossRecovery::ALL;
+}
+
+impl Words for Reduction {
+    const WORDS: &'static [(&'static str, Reduction)] = &Reduction::ALL;
+}
+
+impl Words for PartialAck {
+    const WORDS: &'static [(&'static str, PartialAck)] = &PartialAck::ALL;
 }
 
 impl Words for Actuator {
@@ -324,7 +336,15 @@ impl Packets {
     fn tcp_options(&self, recovery: LossRecovery) -> Result<TcpOptions, Problem> {
         const EXPECTED: &str =
             "it is TCP's alone; expected recovery = \"rfc6675\" or \"rfc6582\" beside it, or none of it";
-        let standard = TcpOptions::default();
+        const OF_SACK: &str = "it is of recovery = \"rfc6675\" alone; expected that beside it, or none of it";
+        let standard = TcpOptions::under(recovery);
+        let has_sack = recovery == LossRecovery::Rfc6675;
+        if let (Some(reduction), false) = (&self.reduction, has_sack) {
+            return Err(reduction.wrong(OF_SACK));
+        }
+        if let (Some(partial_ack), false) = (&self.partial_ack, has_sack) {
+            return Err(partial_ack.wrong(OF_SACK));
+        }
         if let (Some(least), false) = (&self.least_timeout_ms, recovery.is_tcp()) {
             return Err(least.wrong(EXPECTED));
         }
@@ -337,6 +357,8 @@ impl Packets {
         Ok(TcpOptions {
             least_timeout: self.least_timeout_ms.or_standard(standard.least_timeout),
             restart_after_idle: self.restart_after_idle.or_standard(standard.restart_after_idle),
+            reduction: self.reduction.or_standard(standard.reduction),
+            partial_ack: self.partial_ack.or_standard(standard.partial_ack),
         })
     }
 }
@@ -390,6 +412,7 @@ impl From<&FlowScenario> for File {
             delays_from_s: some(since_start(scenario.delays_from)),
             sample_every_s: some(scenario.sample_every.unwrap_or(Duration::ZERO)),
         };
+        let has_sack = packets.recovery == LossRecovery::Rfc6675;
         let packets = Packets {
             data_bytes: some(packets.data.get()),
             header_bytes: some(packets.header.get()),
@@ -401,6 +424,8 @@ impl From<&FlowScenario> for File {
             recovery: some(packets.recovery),
             least_timeout_ms: packets.recovery.is_tcp().then(|| said(packets.tcp.least_timeout)),
             restart_after_idle: packets.recovery.is_tcp().then(|| said(packets.tcp.restart_after_idle)),
+            reduction: has_sack.then(|| said(packets.tcp.reduction)),
+            partial_ack: has_sack.then(|| said(packets.tcp.partial_ack)),
             linux: linux_rules(packets),
         };
         let steering = |steering: &Steering| SteeringKeys {

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::{AckForm, LossRecovery, TcpOptions};
+use anabranch_proto::flow::{AckForm, LossRecovery, PartialAck, Reduction, TcpOptions};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
 
 use crate::file::{AnyScenario, Override, flows_to_toml, parse_any, parse_flows};
 use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint};
-use crate::flows::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Workload};
+use crate::flows::{FlowScenario, OnPeriod, PacketSpec, Pattern, QueueSpec, Size, Workload};
 
 pub const LEAST: &str = "\
 [dumbbell]
@@ -40,6 +40,8 @@ paced = true
 recovery = "rfc6675"
 least_timeout_ms = 200
 restart_after_idle = true
+reduction = "rfc6937"
+partial_ack = "rfc6582"
 linux = ["push", "filled-gap"]
 [dumbbell]
 pairs = 3
@@ -146,7 +148,12 @@ fn every_key_reaches_the_scenario() {
     assert_eq!((packets.ack_policy.every, packets.ack_policy.max_delay), (1, Duration::from_nanos(500_000)));
     assert!(packets.ecn && packets.paced);
     assert_eq!(packets.recovery, LossRecovery::Rfc6675);
-    let tcp = TcpOptions { least_timeout: Duration::from_millis(200), restart_after_idle: true };
+    let tcp = TcpOptions {
+        least_timeout: Duration::from_millis(200),
+        restart_after_idle: true,
+        reduction: Reduction::Rfc6937,
+        partial_ack: PartialAck::Rfc6582,
+    };
     assert_eq!(packets.tcp, tcp);
     assert_eq!(packets.receiver_policy().form, AckForm::Sack);
     let link = |name: &str| scenario.links.iter().find(|link| link.name == name).unwrap();
@@ -192,6 +199,28 @@ pub fn assert_comes_back(scenario: &FlowScenario) {
     let written = flows_to_toml(scenario);
     let again = parse_flows(&written, "written.toml", &[]).unwrap_or_else(|error| panic!("{error}\n{written}"));
     assert_eq!(format!("{again:#?}"), format!("{scenario:#?}"), "{written}");
+}
+
+#[test]
+fn recovery_with_sack_is_ns_3s_and_who_sets_cubics_rule_gets_none_of_its() {
+    let reading = |changes: &[&str]| {
+        let scenario = read(LEAST, &[&["flow.0.controller=cubic"], changes].concat()).unwrap();
+        let (flow, recovery) = (&scenario.flows[0], scenario.packets.recovery);
+        let PacketSpec { tcp: TcpOptions { reduction, partial_ack, .. }, .. } = scenario.packets;
+        let keys = |table: &toml::Table| table.keys().cloned().collect::<Vec<String>>().join(" ");
+        let (parameters, told) = (flow.parameters_under(recovery), flow.reading_under(recovery));
+        (keys(&parameters), keys(&told), reduction.name(), partial_ack.name())
+    };
+    let expected = |parameters: &str, told: &str, reduction, partial_ack| {
+        (parameters.to_owned(), told.to_owned(), reduction, partial_ack)
+    };
+    let all = "counting linux remainder";
+    assert_eq!(reading(&[]), expected("", "", "rfc6675", "rfc6582"));
+    assert_eq!(reading(&["packets.recovery=rfc6675"]), expected(all, all, "ns-3", "next-seg"));
+    let set = ["packets.recovery=rfc6675", "packets.reduction=rfc6937", "flow.0.parameters.reno_friendly=rfc-9438"];
+    assert_eq!(reading(&set), expected("reno_friendly", "reno_friendly", "rfc6937", "next-seg"));
+    let without = expected("reno_friendly", "reno_friendly", "rfc6675", "rfc6582");
+    assert_eq!(reading(&["packets.recovery=rfc6582"]), without);
 }
 
 #[test]
