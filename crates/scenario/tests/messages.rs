@@ -142,6 +142,7 @@ const MISTAKES: &[Mistake] = &[
     (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\nparameters.epsilom = 0.1", &[]),
     (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.parameters]\nepsilon = 2", &[]),
     (FLOWS, CUBIC, "controller = \"cubic\"\nparameters = { hystartt = true }", &[]),
+    (FLOWS, CUBIC, "controller = \"cubic\"\nparameters = { remainder = \"kept\" }", &[]),
     (FLOWS, CUBIC, "controller = \"remy\"", &[]),
     // Keys that contradict each other.
     (OVERLAY, PEERS, "peers = 6\nqueue_ms = 5", &[]),

@@ -141,6 +141,11 @@ pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("beta", config.beta(), 0.1..=0.99)?;
     in_range("c", config.c, 0.001..=1000.0)?;
+    if config.remainder == linux::Remainder::Kept && !config.linux.whole_growth {
+        let what =
+            "remainder = \"kept\" keeps what whole growth has counted; expected linux = [\"whole-growth\"] beside it";
+        return Err(ParameterError(what.to_owned()));
+    }
     Ok(factory(move |setup| Classic::new(setup, config.counting, config.hystart, Cubic::new(config))))
 }
 

@@ -73,7 +73,7 @@ pub struct Rules {
     /// A loss leaves whole packets.
     whole_reduction: bool,
     /// The window grows by whole packets.
-    whole_growth: bool,
+    pub whole_growth: bool,
     /// Reno's window is estimated in whole packets, and bounds the growth alone.
     w_est: bool,
     /// The curve is followed by the least round trip.

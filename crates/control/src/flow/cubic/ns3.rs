@@ -103,7 +103,7 @@ fn each_rule_of_the_reading_moves_that_window() {
         "remainder = \"forgotten\"",
         "linux = [\"whole-reduction\", \"whole-growth\", \"least-rtt\"]",
         "linux = [\"whole-growth\", \"w-est\", \"least-rtt\"]",
-        "linux = [\"whole-reduction\", \"w-est\", \"least-rtt\"]",
+        "linux = [\"whole-reduction\", \"w-est\", \"least-rtt\"]\nremainder = \"forgotten\"",
     ] {
         assert_ne!(both(other), whole, "{other}");
     }
