@@ -5,7 +5,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: demo test computing waiting figures interfaces build web python verdicts long-verdicts quick full lint fuzz bench clean
+.PHONY: demo test computing commands waiting figures interfaces build web python verdicts long-verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
@@ -14,11 +14,14 @@ demo:
 ## All tests. Those over real sockets mostly wait: they find a processor beside all others, which have the least
 ## priority. Before a change lands, `make lint` must hold as well.
 test: build
-	@$(MAKE) --no-print-directory -j5 waiting computing figures interfaces
+	@$(MAKE) --no-print-directory -j5 waiting commands computing figures interfaces
 # Not `--lib`: that compiles the Python module once more, for tests that it does not have.
 computing: build
 	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --tests
 	nice -n 19 $(CARGO) test $(WHOLE) --doc
+# Mostly waits for processes that it begins; ahead of what computes it would hold that up.
+commands: build
+	nice -n 19 $(CARGO) test $(WHOLE) --test commands -- --test-threads=4
 waiting: build
 	$(CARGO) test $(WHOLE) --no-fail-fast --test patient -- --test-threads=8
 figures: build
@@ -33,7 +36,7 @@ export PYO3_NO_PYTHON := 1
 export PYO3_BUILD_EXTENSION_MODULE := 1
 build:
 	$(CARGO) build $(WHOLE) --lib --bins --tests
-	$(CARGO) test $(WHOLE) --no-run --test patient --test quick_verdicts
+	$(CARGO) test $(WHOLE) --no-run --test patient --test commands --test quick_verdicts
 
 ## The page: its types, that what is committed was built from it, and its tests.
 web:
@@ -88,7 +91,7 @@ long-verdicts:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
-	$(CARGO) clippy --workspace --test patient --test quick_verdicts --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy --workspace --test patient --test commands --test quick_verdicts --locked --features anabranch-py/module -- -D warnings
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then $(PYTHON) contrib/circles.py; \
 	else echo "Python 3.9 or later is not here: circles of files are not looked for"; fi
 

@@ -61,9 +61,13 @@ fn equal_seeds_give_equal_soaks_on_any_number_of_threads_and_with_any_keys() {
 
 #[test]
 fn a_soak_of_hours_ends_after_them() {
-    let soaked = soak(7, Length::Hours(0.02), Some(2), &Progress::default());
-    assert!(soaked.simulated_hours >= 0.02 && soaked.cases > 0 && !soaked.interrupted);
-    assert_eq!(soaked.cases % 32, 0, "whole batches, so that the number of threads changes nothing");
+    let run = |length, threads| soak(7, length, Some(threads), &Progress::default());
+    let soaked = run(Length::Hours(0.5), 2);
+    assert!(soaked.simulated_hours >= 0.5 && soaked.cases > 1 && !soaked.interrupted);
+    let one_less = run(Length::Cases(soaked.cases - 1), 2);
+    assert!(one_less.simulated_hours < 0.5, "it ends with the case that reaches them: {one_less:?}");
+    let alone = run(Length::Hours(0.5), 1);
+    assert_eq!((soaked.cases, soaked.simulated_hours), (alone.cases, alone.simulated_hours));
 }
 
 #[test]
