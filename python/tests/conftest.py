@@ -12,7 +12,7 @@ import anabranch
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Trainings of one shape are compiled once, not once a test: JAX reads this where it is loaded, also in programs that
-# tests begin, and in those that pytest-xdist spreads tests over: the first of them makes the folder.
+# tests begin, and in those that pytest-xdist spreads tests over: the one that begins them makes the folder.
 COMPILED = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="anabranch-jax-")
 if COMPILED:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name

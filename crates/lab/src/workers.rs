@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Builder};
 
 /// Does `work` numbered from 0 on, each number once, on `threads` threads: on as many as there are cores if none is given,
 /// and never on more than can be had. Where it has none for a number, that thread is done; so it is once `take`, which is
-/// given the results in the order of the numbers, breaks off.
+/// given the results in the order of the numbers, breaks off. A panic of `work` ends it as well, and goes on here.
 pub(crate) fn in_order<R: Send>(
     threads: Option<usize>,
     work: impl Fn(u64) -> Option<R> + Sync,
@@ -18,9 +19,11 @@ pub(crate) fn in_order<R: Send>(
     let next = AtomicU64::new(0);
     let one = || {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        work(number).map(|result| (number, result))
+        // One that panicked has no result: what comes behind it would be waited for until all is done, or for ever.
+        let result = catch_unwind(AssertUnwindSafe(|| work(number))).transpose()?;
+        Some((number, result))
     };
-    let all = |done: Sender<(u64, R)>| while one().is_some_and(|result| done.send(result).is_ok()) {};
+    let all = |done: Sender<(u64, thread::Result<R>)>| while one().is_some_and(|result| done.send(result).is_ok()) {};
     let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = threads.unwrap_or_else(cores);
     thread::scope(|scope| {
@@ -35,7 +38,7 @@ pub(crate) fn in_order<R: Send>(
         let mut early = BTreeMap::new();
         let mut due = 0;
         while let Some((number, result)) = if is_alone { one() } else { results.recv().ok() } {
-            early.insert(number, result);
+            early.insert(number, result.unwrap_or_else(|panic| resume_unwind(panic)));
             while let Some(result) = early.remove(&due) {
                 due += 1;
                 if take(result).is_break() {
@@ -77,6 +80,15 @@ mod tests {
     fn nothing_is_taken_after_it_breaks_off() {
         for threads in [0, 1, 2, 7] {
             assert_eq!(taken(threads, u64::MAX, 20), Vec::from_iter(0..20), "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_work_without_an_end() {
+        for threads in [0, 1, 7] {
+            let work = |number| if number == 20 { panic!("at {number}") } else { Some(number) };
+            let ended = catch_unwind(|| in_order(Some(threads), work, |_| ControlFlow::Continue(())));
+            assert_eq!(ended.unwrap_err().downcast_ref::<String>().unwrap(), "at 20");
         }
     }
 }

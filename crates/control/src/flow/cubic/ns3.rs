@@ -2,6 +2,7 @@
 //! towards the next packet is kept, and what arrived behind a gap counts once that is filled. A window by hand, from loss
 //! to loss.
 
+use super::NS_3;
 use crate::flow::registry::find;
 use crate::flow::setup::Setup;
 use crate::flow::testing::{PACKET, feedback, silence, traced};
@@ -11,11 +12,6 @@ use crate::time::{Duration, Time};
 use crate::units::Bytes;
 
 const RTT: Duration = Duration::from_millis(60);
-
-/// What ns-3 reads otherwise than RFC 9438.
-const NS_3: &str = "counting = \"cumulative\"
-linux = [\"whole-reduction\", \"whole-growth\", \"w-est\", \"least-rtt\"]
-remainder = \"kept\"";
 
 /// A controller of the reading, and whatever else `parameters` say.
 fn ns_3(parameters: &str) -> Box<dyn FlowController> {
