@@ -7,6 +7,7 @@ use anabranch_control::flow::registry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::flow::{LossRecovery, TcpOptions};
+use anabranch_scenario::file::parse_flows;
 use anabranch_scenario::flows::FlowScenario;
 use anabranch_scenario::flows::dumbbell::Bulk;
 
@@ -102,6 +103,23 @@ fn reno_without_selective_acks_agrees_with_ns_2() {
             scenario.goodput_from = Time::ZERO;
         });
         agrees(ours, theirs);
+    }
+}
+
+#[test]
+fn a_window_that_receivers_share_falls_at_once_whatever_reduction_is_asked_for() {
+    let text = include_str!("../../../../scenarios/flows/star.toml");
+    for controller in ["reno", "cubic"] {
+        let received = |reduction: &str| {
+            let packets = format!("[packets]\nrecovery = \"rfc6675\"\nreduction = \"{reduction}\"");
+            let mut scenario = parse_flows(&format!("{text}\n{packets}"), "star.toml", &[]).unwrap();
+            scenario.flows[0].controller = registry::find(controller).unwrap();
+            let measured = anabranch_lab::flows::run(&scenario, &()).unwrap();
+            measured.flows[0].goodput_bytes
+        };
+        let at_once = received("rfc6675");
+        assert!(at_once > 20_000_000, "{controller}: {at_once} of 30 million");
+        assert_eq!((received("rfc6937"), received("ns-3")), (at_once, at_once), "{controller}");
     }
 }
 

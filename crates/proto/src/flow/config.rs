@@ -30,8 +30,8 @@ pub struct TcpOptions {
     /// Whether the window falls to the first one where nothing was in flight for a retransmission timeout (RFC 5681,
     /// 4.1). The threshold of slow start stays.
     pub restart_after_idle: bool,
-    /// How what is in flight comes down to the reduced window. With selective ACKs alone; without them it is
-    /// RFC 6582's way.
+    /// How what is in flight comes down to the reduced window. With selective ACKs and one receiver alone; without
+    /// those it is RFC 6582's way, and what receivers share falls at once.
     pub reduction: Reduction,
     /// What an ACK sends that leaves a gap in a recovery. With selective ACKs alone, as before.
     pub partial_ack: PartialAck,

@@ -85,7 +85,7 @@ pub struct SharedWindow {
     paced_to: PeerId,
     fault: Option<Fault>,
     /// The window in a recovery of TCP's to this receiver that does not reduce it at once.
-    reducing: Option<(PeerId, Bytes)>,
+    reducing: Option<Bytes>,
     pub(super) acked: Vec<Sent>,
     pub(super) lost: Losses,
     pub(super) newly_lost: Vec<(PeerId, u64, LossCause)>,
@@ -340,17 +340,19 @@ impl SharedWindow {
             self.refresh();
         }
         if self.config.tcp.reduction != Reduction::Rfc6675 {
-            self.reduce(from);
+            self.reduce();
         }
     }
 
-    /// The window follows a recovery of TCP's to `from` that reduces it by and by.
+    /// The window follows a recovery of TCP's that reduces it by and by. One that several receivers share falls at once:
+    /// RFC 6937 is about what one receiver reports, and what the others do moves all that is in flight.
     #[cold]
-    fn reduce(&mut self, from: PeerId) {
+    fn reduce(&mut self) {
         let (pipe, ssthresh) = (self.in_flight(), self.shared.limits().window);
-        let window = self.spaces[from.0 as usize].reduced_window(pipe, ssthresh);
-        if window.is_some() || self.reducing.is_some_and(|(receiver, _)| receiver == from) {
-            self.reducing = window.map(|window| (from, window));
+        let [space] = &mut self.spaces[..] else { return };
+        let window = space.reduced_window(pipe, ssthresh);
+        if window != self.reducing {
+            self.reducing = window;
             self.refresh();
         }
     }
@@ -434,7 +436,7 @@ impl SharedWindow {
     pub(super) fn refresh(&mut self) {
         let before = self.limits.rate;
         self.limits = self.shared.limits();
-        if let Some((_, window)) = self.reducing {
+        if let Some(window) = self.reducing {
             self.limits.window = window;
         }
         if self.config.paced && self.limits.rate.is_none() {
