@@ -134,8 +134,8 @@ pub struct FileSender {
     missing: u64,
     next_block: u32,
     resend: VecDeque<u32>,
-    /// Whether the last blocks have left twice.
-    has_spared: bool,
+    /// The last blocks that are still to leave a second time, the next one last; none before all have left.
+    spares: Option<Vec<u32>>,
     /// When greeting or offer leave again.
     repeat_at: Time,
     /// When blocks leave again that nobody has confirmed.
@@ -195,7 +195,7 @@ impl FileSender {
             missing: blocks,
             next_block: 0,
             resend: VecDeque::new(),
-            has_spared: false,
+            spares: None,
             repeat_at: now,
             resend_at: now,
             early_left: EARLY,

@@ -11,7 +11,7 @@ use super::{Carried, FIRST_QUESTION, FileSender, REPEAT, write};
 use crate::message::Message;
 use crate::wire::OwnedDatagram;
 
-/// The last blocks leave again after one and a half round trips, and the first ones follow the offer after
+/// The last blocks leave again after one and a quarter round trips, and the first ones follow the offer after
 /// a quarter of one, and no sooner than this: as long as a QUIC receiver may hold back an ACK (RFC 9000,
 /// 18.2).
 const LEAST_PATIENCE: Duration = Duration::from_millis(25);
@@ -33,7 +33,8 @@ pub(super) const EARLY: usize = 64 << 10;
 impl FileSender {
     /// Whether nothing is left to do but to wait for the last ACKs.
     pub(super) fn awaits_last_acks(&self) -> bool {
-        self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
+        let no_spares = self.spares.as_ref().is_none_or(Vec::is_empty);
+        self.resend.is_empty() && !self.has_next() && no_spares && self.awaits_file.is_none()
     }
 
     /// So long a part of the round trip, or [`LEAST_PATIENCE`] if that is longer.
@@ -65,15 +66,12 @@ impl FileSender {
 
     pub(super) fn send_block(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let mut wanted = self.wanted();
-        if wanted.is_none() && !std::mem::replace(&mut self.has_spared, true) {
-            self.send_newest_again();
-            wanted = self.wanted();
-        }
         if wanted.is_none() && now >= self.resend_at {
             self.resend_overdue(now);
             wanted = self.wanted();
         }
-        self.write_block(now, wanted?, out)
+        let index = wanted.or_else(|| self.spare())?;
+        self.write_block(now, index, out)
     }
 
     fn write_block(&mut self, now: Time, index: u32, out: &mut OwnedDatagram) -> Option<SocketAddr> {
@@ -86,24 +84,36 @@ impl FileSender {
         let parcel = self.depart(now, Carried::Block(index))?;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
-            self.resend_at = self.resend_at.min(now + self.last_blocks_patience());
-        } else {
+        } else if self.has_next() {
             self.next_block += 1;
             // All may have been sent by now.
             self.resend_at = now;
+        } else if let Some(spares) = &mut self.spares {
+            spares.pop();
         }
+        self.resend_at = self.resend_at.min(now + self.last_blocks_patience());
         let bytes = self.file.block(offset, length)?;
         let (session, message) = (self.session.as_mut()?, &mut self.message);
         Some(write(session, message, &parcel, &Message::Block { index, bytes }, out))
     }
 
     /// All blocks have left. Of those that left last it is known last whether they are lost: they leave once
-    /// more, the last one first.
-    fn send_newest_again(&mut self) {
+    /// more, the last one first, while there is none that is lost or overdue.
+    fn spare(&mut self) -> Option<u32> {
+        let mut spares = self.spares.take().unwrap_or_else(|| self.newest());
+        while spares.pop_if(|index| self.has_arrived(*index)).is_some() {}
+        let next = spares.last().copied();
+        self.spares = Some(spares);
+        next
+    }
+
+    /// The last blocks that have not arrived, in their order.
+    fn newest(&self) -> Vec<u32> {
         let most = (self.offer.blocks() / SPARE_PART).min(MAX_COPIES as u64) as usize;
         let missing = (0..self.offer.blocks() as u32).rev().filter(|&index| !self.has_arrived(index));
-        let newest: Vec<u32> = missing.take(most).collect();
-        self.resend.extend(newest);
+        let mut newest: Vec<u32> = missing.take(most).collect();
+        newest.reverse();
+        newest
     }
 
     /// The last blocks: those on their way are not waited for until their deadlines, but leave again by
@@ -130,7 +140,8 @@ impl FileSender {
 
     /// For how long a block is not sent again once all have left.
     fn last_blocks_patience(&self) -> Duration {
-        self.patient(|rtt| rtt * 3 / 2)
+        // A round trip and the reordering window of RFC 8985, 6.2.
+        self.patient(|rtt| rtt * 5 / 4)
     }
 
     /// The next block to send: a lost one that has not arrived after all, or a new one.
@@ -177,7 +188,7 @@ impl FileSender {
         (self.resumed, self.next_block) = (0, 0);
         self.question = FIRST_QUESTION;
         self.resend.clear();
-        self.has_spared = false;
+        self.spares = None;
     }
 
     pub(super) fn finish_if_all_arrived(&mut self, now: Time) {

@@ -683,8 +683,53 @@ fn the_last_blocks_leave_twice_and_what_is_overdue_again_and_no_others() {
     let (first, last) = left.split_at(BLOCKS as usize - twice);
     assert!(first.iter().all(|&times| times == 1), "{left:?}");
     assert_eq!(last[..twice - 1], vec![2; twice - 1]);
-    // Twice lost, and overdue after one and a half round trips, or when a deadline passes that is sooner.
+    // Twice lost, and overdue after one and a quarter round trips, or when a deadline passes that is sooner.
     assert!((3..=4).contains(&last[twice - 1]), "{left:?}");
+}
+
+/// Of the last blocks, which leave twice whether they are lost or not, there are many.
+#[test]
+fn a_block_that_is_overdue_does_not_wait_for_copies_of_those_that_may_arrive() {
+    const BLOCKS: u32 = 1_280;
+    // Overdue when some copies have left, which would go on for 100 ms.
+    const LOST: u32 = BLOCKS - 20;
+    let mut pair = Pair::of_blocks(BLOCKS.into());
+    let mut left: Vec<(Time, u32)> = Vec::new();
+    let mut waiting: VecDeque<(Time, OwnedDatagram)> = VecDeque::new();
+    let round_trip = Duration::from_millis(100);
+    while pair.sender.outcome().is_none() {
+        assert!(pair.now < Time::from_secs_f64(20.0), "{:?}", pair.sender);
+        for datagram in pair.sent_at_most(1) {
+            if let Some(Carried::Block(block)) = pair.sender.carried(datagram.packet.id) {
+                left.push((pair.now, block));
+                if block == LOST && left.iter().filter(|&&(_, other)| other == LOST).count() == 1 {
+                    continue;
+                }
+            }
+            if let Some(answer) = pair.answer_if_any(&datagram, HERE) {
+                waiting.push_back((pair.now + round_trip, answer));
+            }
+        }
+        while waiting.front().is_some_and(|(at, _)| *at <= pair.now) {
+            let (_, answer) = waiting.pop_front().expect("there is a first one");
+            pair.sender.on_answer(pair.now, &answer);
+        }
+        pair.read();
+        pair.disk();
+        pair.wait(5);
+        pair.receiver.on_timer(pair.now);
+    }
+    let of_lost: Vec<Time> = left.iter().filter(|&&(_, block)| block == LOST).map(|&(at, _)| at).collect();
+    let copies = left
+        .iter()
+        .enumerate()
+        .filter(|&(place, &(_, block))| block > LOST && left[..place].iter().any(|&(_, other)| other == block));
+    let last_copy = copies.map(|(_, &(at, _))| at).max().expect("the last blocks leave twice");
+    let again = *of_lost.get(1).expect("it is sent again");
+    assert!(again < last_copy, "{again}, and the last copy at {last_copy}");
+    // Unless its deadline is sooner. The reordering window of RFC 8985, 6.2 is a quarter of a round trip.
+    let overdue = of_lost[0] + round_trip * 5 / 4;
+    assert!(again <= overdue + Duration::from_millis(10), "{again}, overdue at {overdue}");
 }
 
 /// Over all but one of the paths nothing comes.
