@@ -49,6 +49,8 @@ pub struct Credits {
     dither: f64,
     /// Whether what goes to a node counts against its rate.
     counts_destinations: bool,
+    /// Whether the last relays that were never asked are asked together with others that are not due.
+    fills_last: bool,
     /// Which relays are on trial, and how many are not.
     on_trial: Box<[bool]>,
     trusted: usize,
@@ -72,6 +74,7 @@ impl Credits {
             moved: Box::default(),
             dither: DITHER,
             counts_destinations: true,
+            fills_last: false,
             on_trial: vec![false; peers].into(),
             trusted: peers,
             relayed: vec![NEVER; peers].into(),
@@ -87,6 +90,13 @@ impl Credits {
     #[must_use]
     pub fn without_drift(self) -> Credits {
         Credits { moved: vec![0.0; self.rates.len()].into(), ..self }
+    }
+
+    /// The same, but the last relays that were never asked do not wait for others to fill a path with. Not for a
+    /// controller that learns from how bursts fare either.
+    #[must_use]
+    pub fn with_last_path_filled(self) -> Credits {
+        Credits { fills_last: true, ..self }
     }
 
     /// The same, but no packet is moved: to measure what that is worth.
@@ -178,7 +188,7 @@ impl Credits {
                 places <= most_on_trial && tried[places - 1].0 > NONE.0
             }
         };
-        if !has_room {
+        if !has_room && !self.fill_last(destination, best) {
             self.refused = Some((destination, path.len() as u8));
             self.retry_at = self.next_room(destination, path.len());
             return false;
@@ -198,6 +208,29 @@ impl Credits {
             self.charge_destination(now, destination.index());
         }
         true
+    }
+
+    /// Relays that were never asked, too few for a path and the last ones: `best` begins with them, and those that
+    /// are due soonest fill it up, for which they wait the longer. Else what these grant would be known last,
+    /// when others may be asked once more.
+    fn fill_last(&self, destination: Slot, best: &mut [(Claim, usize)]) -> bool {
+        if !self.fills_last {
+            return false;
+        }
+        let others = |&index: &usize| index != destination.index();
+        let is_unasked = |index: usize| self.relayed[index] == NEVER;
+        let unasked = (0..self.due.len()).filter(others).filter(|&index| is_unasked(index)).take(best.len()).count();
+        let (first, rest) = best.split_at_mut(unasked);
+        if unasked == 0 || rest.is_empty() || !first.iter().all(|&(claim, index)| claim > NONE.0 && is_unasked(index)) {
+            return false;
+        }
+        rest.fill(NONE);
+        let asked = (0..self.due.len()).filter(others).filter(|&index| !is_unasked(index) && !self.on_trial[index]);
+        for index in asked {
+            let soonest = Packets(-self.due[index].since(Time::ZERO).seconds().0);
+            insert(rest, (false, soonest), index);
+        }
+        rest.iter().all(|&(claim, _)| claim > NONE.0)
     }
 
     fn charge(&mut self, now: Time, index: usize, packets: Packets) {
@@ -379,6 +412,25 @@ mod tests {
             path.iter().for_each(|hop| counts[hop.slot.index()] += 1);
         }
         assert!(counts[1..].iter().all(|&count| (290..=310).contains(&count)), "{counts:?}");
+    }
+
+    #[test]
+    fn the_last_relays_that_were_never_asked_do_not_wait_for_others_to_fill_their_path() {
+        for relays in [3, 4, 5, 20, 80] {
+            let destination = Slot(relays as u16);
+            for credits in both(relays + 1, 1.0) {
+                let mut credits = credits.with_last_path_filled();
+                let (mut rng, mut path, mut used) = (Rng::stream(1, "credits"), [Hop::default(); 3], vec![0; relays]);
+                while credits.take(Time::ZERO, destination, &mut path, &mut rng) {
+                    path.iter().for_each(|hop| used[hop.slot.index()] += 1);
+                }
+                // Each once, and as many twice as fill the last path.
+                assert!(used.iter().all(|&times| times == 1 || times == 2), "{used:?}");
+                assert_eq!(used.iter().sum::<u32>() as usize, 3 * relays.div_ceil(3), "{used:?}");
+                let wake = credits.wake(Time::ZERO).time(Time::ZERO);
+                assert!(wake >= Time::from_secs_f64(0.8), "what is refused waits until relays are due: {wake}");
+            }
+        }
     }
 
     /// A random path in each packet: of ten equal relays every pair meets about equally often.

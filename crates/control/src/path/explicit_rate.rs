@@ -97,7 +97,8 @@ impl Default for ExplicitRateConfig {
 }
 
 impl ExplicitRateConfig {
-    fn credits(&self, mut credits: Credits) -> Credits {
+    fn credits(&self, credits: Credits) -> Credits {
+        let mut credits = credits.with_last_path_filled();
         if !self.moves {
             credits = credits.without_moves();
         }

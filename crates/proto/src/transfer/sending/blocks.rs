@@ -91,6 +91,7 @@ impl FileSender {
         } else if let Some(spares) = &mut self.spares {
             spares.pop();
         }
+        // Of a new block this is later.
         self.resend_at = self.resend_at.min(now + self.last_blocks_patience());
         let bytes = self.file.block(offset, length)?;
         let (session, message) = (self.session.as_mut()?, &mut self.message);
