@@ -17,6 +17,10 @@ use crate::units::{PacketRate, Packets, WindowUnit};
 /// What may be sent for what was delivered.
 const GROWTH: f64 = 2.0;
 
+/// A rate does not grow beyond this many times what was delivered (RFC 9002, 7.8): one that grows by half in each round
+/// trip is 2.25 times as high when it is known what was delivered, one round trip to come and one averaged over.
+const UNUSED: f64 = 4.0;
+
 /// Packets in a round trip over a relay that has just come to be known: RFC 6928's initial window.
 const FIRST: Packets = Packets(10.0);
 
@@ -51,6 +55,13 @@ impl Delivered {
     #[inline]
     pub fn allows(&self, first: PacketRate) -> PacketRate {
         PacketRate(f64::from(self.rate)) * GROWTH + first
+    }
+
+    /// How far a rate may grow that other evidence would let grow for ever, as where all that is lost is lost by
+    /// another node, or where less is sent than would be allowed.
+    #[inline]
+    pub fn supports(&self, first: PacketRate) -> PacketRate {
+        PacketRate(f64::from(self.rate)) * UNUSED + first
     }
 }
 

@@ -25,6 +25,8 @@ pub mod perfect;
 pub mod q_learning;
 mod queue_delays;
 mod random;
+#[cfg(test)]
+mod refused;
 pub mod registry;
 pub mod report;
 pub mod setup;

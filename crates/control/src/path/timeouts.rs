@@ -11,14 +11,17 @@
 //! Where growth and fall are equal, a relay loses p = a / (β x^1.5) of its packets, 0.17 % at the 13
 //! packets a second of the thesis's standard scenario: the root makes senders with unequal rates meet
 //! (a rule that grows in proportion to x would leave them apart), and still lets large rates move.
-//! Until its first loss a rate grows by half each round trip.
+//! Until its first loss a rate grows by half each round trip. None grows beyond four times what lately arrived over
+//! its relay and ten packets a round trip (`delivered.rs`).
 //!
-//! Limits of use: loss that does not come from load holds the rates down as loss from load does, to
+//! Limits of use: what all relays refuse of packets to one destination is taken for the destination's, so that no rate
+//! falls: several times what arrives is sent. Loss that does not come from load holds the rates down as loss from load does, to
 //! x = (a / (β p))^(2/3): at 2 % a node, 2.5 packets a second.
 
 use serde::Deserialize;
 
 use super::credits::Credits;
+use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
 use super::setup::{Factory, factory};
 use super::{Hop, Outcome, PathController, Report, Slot};
@@ -103,13 +106,14 @@ pub struct LossRate {
     fell_at: Time,
     /// When its rate was last brought up to date.
     updated: Time,
+    delivered: Delivered,
     starting: bool,
 }
 
 impl LossRate {
     /// Nothing is known yet.
     pub fn new(start: Time) -> LossRate {
-        LossRate { lost_at: start, fell_at: start, updated: start, starting: true }
+        LossRate { lost_at: start, fell_at: start, updated: start, delivered: Delivered::new(start), starting: true }
     }
 
     /// The rate after `rate`, now that an outcome is known in which the relay's share is `share`.
@@ -118,9 +122,11 @@ impl LossRate {
         let round_trip = report.round_trip().seconds().max(SHORTEST);
         let elapsed = now.since(self.updated).seconds().min(round_trip);
         self.updated = now;
+        self.delivered.learn(now, report.outcome == Outcome::Acked, report.round_trip());
+        let most = self.delivered.supports(first_rate(report.round_trip())).max(rate).min(MOST);
         if self.starting && config.starts {
             if share < PART {
-                return (rate * libm::pow(START_GROWTH, elapsed / round_trip)).min(MOST);
+                return (rate * libm::pow(START_GROWTH, elapsed / round_trip)).min(most);
             }
             self.starting = false;
             self.lost_at = now;
@@ -140,7 +146,7 @@ impl LossRate {
         let quicker = if config.quickens { libm::exp2((alone / DOUBLING).min(20.0)) } else { 1.0 };
         let growth = PacketRate(config.increase * root * quicker);
         let grown = rate + growth.min(rate * FASTEST) * elapsed.0;
-        (grown * (1.0 - config.decrease * share)).clamp(LEAST, MOST)
+        (grown.min(most) * (1.0 - config.decrease * share)).max(LEAST)
     }
 }
 
@@ -215,6 +221,7 @@ impl PathController for Timeouts {
 mod tests {
     use super::*;
     use crate::rtt::{PairRtts, RttConfig};
+    use crate::time::Duration;
 
     const RTT: f64 = 0.5;
 
@@ -259,6 +266,25 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_is_not_used_stays_below_four_times_what_arrives_and_ten_packets_a_round_trip() {
+        let rtts = PairRtts::new(&RttConfig::default(), 2);
+        let path = [Hop::default()];
+        for starts in [true, false] {
+            let config = TimeoutsConfig { starts, ..TimeoutsConfig::default() };
+            let mut relay = LossRate::new(Time::ZERO);
+            let mut rate = PacketRate(1.0);
+            for packet in 1..=1000 {
+                let now = Time::from_secs_f64(RTT * f64::from(packet));
+                let sent_at = now.before(Duration::from_secs_f64(RTT));
+                let report = Report { now, sent_at, ..Report::of(Outcome::Acked, &path, &rtts) };
+                rate = relay.after(&config, rate, &report, 0.0);
+            }
+            let most = (4.0 + 10.0) / RTT;
+            assert!((0.99 * most..1.01 * most).contains(&rate.0), "{rate:?}, not {most}");
+        }
+    }
+
+    #[test]
     fn a_rate_starts_by_half_a_round_trip_and_ends_its_start_once() {
         let rtts = PairRtts::new(&RttConfig::default(), 2);
         let path = [Hop::default()];
@@ -270,9 +296,12 @@ mod tests {
             ..Report::of(outcome, &path, &rtts)
         };
         let mut rate = PacketRate(1.0);
-        for trip in 1..=10 {
-            let now = RTT * f64::from(trip);
-            rate = relay.after(&config, rate, &at(now, now - RTT, Outcome::Acked), 0.0);
+        for trip in 0..10 {
+            let packets = (rate.0 * RTT).ceil() as u32;
+            for packet in 1..=packets {
+                let now = RTT * (f64::from(trip) + f64::from(packet) / f64::from(packets));
+                rate = relay.after(&config, rate, &at(now, now - RTT, Outcome::Acked), 0.0);
+            }
         }
         assert!((rate.0 - 1.5f64.powi(10)).abs() < 1e-6 && relay.starting, "{rate:?}");
         let ended = relay.after(&config, rate, &at(5.1, 4.6, Outcome::TimedOut), 1.0);

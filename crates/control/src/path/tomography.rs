@@ -316,7 +316,8 @@ impl Tomography {
         let elapsed = now.since(relay.updated).seconds();
         relay.updated = relay.updated.max(now);
         let averaged = trip * 2.0;
-        let used = relay.used() * libm::exp(-(elapsed / averaged)) + Packets::ONE / averaged;
+        let arrived = if is_lost { Packets::ZERO } else { Packets::ONE };
+        let used = relay.used() * libm::exp(-(elapsed / averaged)) + arrived / averaged;
         relay.used = used.min(MOST_USED).0 as f32;
         relay.lost += RECENT * (share as f32 - relay.lost);
         relay.acks = if is_lost { 0 } else { relay.acks.saturating_add(1) };
