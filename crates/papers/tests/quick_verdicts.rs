@@ -21,8 +21,9 @@ const WITH_TABLES: [&str; 3] = ["xavier-fig-1", "xavier-fig-2", "remy-golden"];
 
 /// Experiments on overlays whose quick form takes half a minute or more, or is of the same kind as
 /// another's.
-const LONG: [&str; 11] = [
+const LONG: [&str; 12] = [
     "anabranch-learners",
+    "raiber-table-7.4",
     "raiber-fig-7.4",
     "raiber-fig-7.5",
     "raiber-fig-7.6",
