@@ -2,7 +2,8 @@
 //! algorithm for each relay (GCRA, ITU-T I.371), and the relays that have waited longest, counted
 //! in packets of their rates.
 
-use super::{Hop, Slot};
+use super::ceiling::Ceiling;
+use super::{Hop, Report, Slot};
 use crate::pacer::charged;
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
@@ -56,6 +57,8 @@ pub struct Credits {
     trusted: usize,
     /// When each relay was last given a packet to relay; [`NEVER`] before the first.
     relayed: Box<[Time]>,
+    /// What may leave to the destination, if there is only one and it loses packets.
+    ceiling: Ceiling,
     /// What was refused last: where to, and over how many relays.
     refused: Option<(Slot, u8)>,
     /// When enough relays are due for it.
@@ -78,6 +81,7 @@ impl Credits {
             on_trial: vec![false; peers].into(),
             trusted: peers,
             relayed: vec![NEVER; peers].into(),
+            ceiling: Ceiling::default(),
             refused: None,
             retry_at: start,
         }
@@ -148,8 +152,13 @@ impl Credits {
             if due > now { now + scaled(due.since(now), scale) } else { now.before(scaled(now.since(due), scale)) };
         self.rates[index] = rate.0 as f32;
         if let Some((destination, hops)) = self.refused {
-            self.retry_at = self.next_room(destination, usize::from(hops));
+            self.retry_at = self.next_time(destination, usize::from(hops));
         }
+    }
+
+    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss`.
+    pub fn learn(&mut self, report: &Report<'_>, loss: f64) {
+        self.ceiling.learn(report, loss);
     }
 
     /// Fills `path` with relays that were not asked for long, then those that have most credit, in random
@@ -157,6 +166,9 @@ impl Credits {
     /// as well: where an application sends is chance, but what arrives at a node is the same load whatever
     /// it is for, so the relays' share makes up for it.
     pub fn take(&mut self, now: Time, destination: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
+        if self.ceiling.due(destination) > now {
+            return self.refuse(destination, path.len());
+        }
         let mut best = [NONE; super::MAX_RELAYS];
         let mut tried = [NONE; super::MAX_RELAYS];
         let (best, tried) = (&mut best[..path.len()], &mut tried[..path.len()]);
@@ -189,11 +201,10 @@ impl Credits {
             }
         };
         if !has_room && !self.fill_last(destination, best) {
-            self.refused = Some((destination, path.len() as u8));
-            self.retry_at = self.next_room(destination, path.len());
-            return false;
+            return self.refuse(destination, path.len());
         }
         self.refused = None;
+        self.ceiling.charge(now, destination);
         for place in (1..best.len()).rev() {
             best.swap(place, rng.below(place + 1));
         }
@@ -208,6 +219,17 @@ impl Credits {
             self.charge_destination(now, destination.index());
         }
         true
+    }
+
+    fn refuse(&mut self, destination: Slot, hops: usize) -> bool {
+        self.refused = Some((destination, hops as u8));
+        self.retry_at = self.next_time(destination, hops);
+        false
+    }
+
+    /// When a packet over `hops` relays may leave to `destination`.
+    fn next_time(&self, destination: Slot, hops: usize) -> Time {
+        self.next_room(destination, hops).max(self.ceiling.due(destination))
     }
 
     /// Relays that were never asked, too few for a path and the last ones: `best` begins with them, and those that

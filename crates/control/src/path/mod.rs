@@ -8,6 +8,7 @@
 mod aimd;
 pub mod burst_credit;
 pub mod candidates;
+mod ceiling;
 mod credits;
 mod delays;
 mod delivered;

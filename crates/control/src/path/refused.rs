@@ -1,10 +1,11 @@
-//! Every path controller over relays that police: what is beyond their rate they refuse, and nothing waits. All
-//! goes to one destination, as a file does, so that whatever is lost could have been lost by the destination.
+//! Every path controller over nodes that police: what is beyond their rate they refuse, and nothing waits. All goes
+//! to one destination, as a file does, so that whatever is lost could have been lost by the destination.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::registry::{CONTROLLERS, Entry, Pacing, Setup, flow_controllers};
-use super::{Hop, Outcome, Report, Slot};
+use super::{Hop, Outcome, Report, Slot, Stamp};
 use crate::rng::Rng;
 use crate::rtt::{PairRtts, RttConfig};
 use crate::time::{Duration, Time};
@@ -13,77 +14,36 @@ use crate::units::Bytes;
 const RELAYS: usize = 9;
 const DESTINATION: Slot = Slot(RELAYS as u16);
 const PACKET: Bytes = Bytes::new(1500);
+const SECONDS: usize = 60;
 const ROUND_TRIP: f64 = 0.2;
 const TIMEOUT: f64 = 0.6;
 
-/// What each relay passes a second.
-const RATE: f64 = 40.0;
+/// What relays that police pass, each and over paths of two, and a destination that does; packets a second.
+const OF_RELAY: f64 = 40.0;
+const OF_RELAYS: f64 = RELAYS as f64 * OF_RELAY / 2.0;
+const OF_DESTINATION: f64 = 100.0;
 
-/// So many packets of one run are a flood: 180 could arrive in each of its 60 seconds.
+/// What each relay grants that stamps; packets a second.
+const GRANTED: f64 = 2000.0;
+
+/// So many packets of a run are a flood: what could arrive in [`SECONDS`] 28 times over.
 const FLOOD: u64 = 300_000;
 
-/// How the destination behaves.
-#[derive(Clone, Copy)]
-enum Destination {
-    Answers,
-    /// Nothing comes there from the one second on until the other.
-    Silent(f64, f64),
-    /// It takes so many packets a second, and the relays all that comes.
-    Polices(f64),
+/// What becomes of packets.
+#[derive(Clone)]
+struct World {
+    relay: f64,
+    destination: f64,
+    /// The share that is lost whatever the load.
+    loss: f64,
+    /// The destination answers nothing in these seconds.
+    silent: Range<f64>,
+    stamps: bool,
 }
 
-/// Packets that left, and that arrived, in each second.
-fn run(entry: &Entry, pacing: Pacing, destination: Destination, seconds: usize) -> Option<Vec<(u32, u32)>> {
-    let of_flow = entry.name.strip_prefix("flow:").map(|name| crate::flow::registry::find(name).unwrap());
-    let parameters = of_flow.map_or_else(toml::Table::new, |entry| entry.example());
-    let setup = Setup { peers: RELAYS + 1, packet: PACKET, start: Time::ZERO, pacing };
-    let mut controller = entry.build.make(&setup, &parameters)?.unwrap();
-    let (mut rng, mut rtts) = (Rng::stream(1, "refused"), PairRtts::new(&RttConfig::default(), RELAYS + 1));
-    let mut buckets = [Bucket { rate: RATE, full_at: 0.0 }; RELAYS];
-    let mut last = Bucket { rate: f64::INFINITY, full_at: 0.0 };
-    if let Destination::Polices(rate) = destination {
-        last.rate = rate;
-        buckets.iter_mut().for_each(|bucket| bucket.rate = f64::INFINITY);
-    }
-    let mut outcomes: BTreeMap<(Time, u64), (Time, [Hop; 2], Outcome)> = BTreeMap::new();
-    let mut each_second = vec![(0, 0); seconds];
-    let (mut now, mut number) = (Time::ZERO, 0u64);
-    loop {
-        let sent = now.as_secs_f64();
-        if sent >= seconds as f64 {
-            return Some(each_second);
-        }
-        let mut path = [Hop::default(); 2];
-        while controller.select(now, DESTINATION, PACKET, &mut path, &mut rng) {
-            let is_silent = matches!(destination, Destination::Silent(from, until) if (from..until).contains(&sent));
-            let passes = path.iter().all(|hop| buckets[hop.slot.index()].takes(sent)) && last.takes(sent);
-            let arrives = passes && !is_silent;
-            let (outcome, after) = match arrives {
-                true => (Outcome::Acked, ROUND_TRIP + 0.02 * rng.uniform()),
-                false => (Outcome::TimedOut, TIMEOUT),
-            };
-            number += 1;
-            assert!(number < FLOOD, "{}: {each_second:?}", entry.name);
-            outcomes.insert((now + Duration::from_secs_f64(after), number), (now, path, outcome));
-            let (left, arrived) = &mut each_second[sent as usize];
-            *left += 1;
-            *arrived += u32::from(arrives);
-        }
-        let asks = controller.wake(now).time(now);
-        let due = outcomes.first_key_value().map_or(Time::MAX, |(&(at, _), _)| at);
-        if due > asks {
-            now = now.max(asks);
-            continue;
-        }
-        let Some(((at, _), (sent_at, path, outcome))) = outcomes.pop_first() else { return Some(each_second) };
-        now = now.max(at);
-        if outcome == Outcome::Acked {
-            rtts.sample(&[path[0].slot, path[1].slot, DESTINATION], now.since(sent_at));
-        }
-        let report = Report { now, sent_at, destination: DESTINATION, ..Report::of(outcome, &path, &rtts) };
-        controller.on_outcome(&report, &mut rng);
-    }
-}
+/// It loses nothing.
+const WORLD: World =
+    World { relay: f64::INFINITY, destination: f64::INFINITY, loss: 0.0, silent: 0.0..0.0, stamps: false };
 
 /// A token bucket of a second.
 #[derive(Clone, Copy)]
@@ -103,14 +63,112 @@ impl Bucket {
     }
 }
 
+/// Packets that left, and that arrived, in each second of this controller, if it runs without knowing all.
+fn run(entry: &Entry, world: &World) -> Option<Vec<(u32, u32)>> {
+    let of_flow = entry.name.strip_prefix("flow:").map(|name| crate::flow::registry::find(name).unwrap());
+    let parameters = of_flow.map_or_else(toml::Table::new, |entry| entry.example());
+    let setup = Setup { peers: RELAYS + 1, packet: PACKET, start: Time::ZERO, pacing: Pacing::Paced };
+    let mut controller = entry.build.make(&setup, &parameters)?.unwrap();
+    let (mut rng, mut rtts) = (Rng::stream(1, "refused"), PairRtts::new(&RttConfig::default(), RELAYS + 1));
+    let mut relays = [Bucket { rate: world.relay, full_at: 0.0 }; RELAYS];
+    let mut destination = Bucket { rate: world.destination, full_at: 0.0 };
+    let granted = Stamp::granting((GRANTED * PACKET.get() as f64) as f32);
+    let mut outcomes: BTreeMap<(Time, u64), (Time, [Hop; 2], Outcome)> = BTreeMap::new();
+    let mut each_second = vec![(0, 0); SECONDS];
+    let (mut now, mut number) = (Time::ZERO, 0u64);
+    loop {
+        let sent = now.as_secs_f64();
+        if sent >= SECONDS as f64 {
+            return Some(each_second);
+        }
+        let mut path = [Hop::default(); 2];
+        while controller.select(now, DESTINATION, PACKET, &mut path, &mut rng) {
+            let passes = path.iter().all(|hop| relays[hop.slot.index()].takes(sent)) && destination.takes(sent);
+            let arrives = passes && !world.silent.contains(&sent) && !rng.chance(world.loss);
+            let (outcome, after) = match arrives {
+                true => (Outcome::Acked, ROUND_TRIP + 0.02 * rng.uniform()),
+                false => (Outcome::TimedOut, TIMEOUT),
+            };
+            number += 1;
+            assert!(number < FLOOD || world.stamps, "{}: {each_second:?}", entry.name);
+            outcomes.insert((now + Duration::from_secs_f64(after), number), (now, path, outcome));
+            let (left, arrived) = &mut each_second[sent as usize];
+            *left += 1;
+            *arrived += u32::from(arrives);
+        }
+        let asks = controller.wake(now).time(now);
+        let due = outcomes.first_key_value().map_or(Time::MAX, |(&(at, _), _)| at);
+        if due > asks {
+            now = now.max(asks);
+            continue;
+        }
+        let Some(((at, _), (sent_at, path, outcome))) = outcomes.pop_first() else { return Some(each_second) };
+        now = now.max(at);
+        let has_come = outcome == Outcome::Acked;
+        if has_come {
+            rtts.sample(&[path[0].slot, path[1].slot, DESTINATION], now.since(sent_at));
+        }
+        let stamps: &[Stamp] = if has_come && world.stamps { &[granted; 2] } else { &[] };
+        let report = Report { now, sent_at, destination: DESTINATION, stamps, ..Report::of(outcome, &path, &rtts) };
+        controller.on_outcome(&report, &mut rng);
+    }
+}
+
+/// What left in a second, and what share of it arrived.
+fn over(each_second: &[(u32, u32)]) -> (f64, f64) {
+    let sum = |(left, arrived), second: &(u32, u32)| (left + second.0, arrived + second.1);
+    let (left, arrived) = each_second.iter().fold((0, 0), sum);
+    (f64::from(left) / each_second.len() as f64, f64::from(arrived) / f64::from(left))
+}
+
+fn explicit_rate(world: &World) -> Vec<(u32, u32)> {
+    let entry = CONTROLLERS.iter().find(|entry| entry.name == "explicit-rate").expect("it is registered");
+    run(entry, world).expect("it runs without knowing all")
+}
+
+const POLICING_RELAYS: World = World { relay: OF_RELAY, ..WORLD };
+const POLICING_DESTINATION: World = World { destination: OF_DESTINATION, ..WORLD };
+const SILENCE: World = World { silent: 20.0..30.0, ..POLICING_RELAYS };
+
 #[test]
 fn no_controller_answers_loss_by_a_flood() {
     // These two send as much as they are told to.
     let obeys = |entry: &&Entry| !["random", "flow:max-throughput"].contains(&entry.name);
-    let policed = [Destination::Answers, Destination::Polices(100.0), Destination::Silent(20.0, 30.0)];
     for entry in CONTROLLERS.iter().chain(flow_controllers()).filter(obeys) {
-        for destination in policed {
-            run(entry, Pacing::Paced, destination, 60);
+        for world in [POLICING_RELAYS, POLICING_DESTINATION, SILENCE] {
+            run(entry, &world);
         }
     }
+}
+
+#[test]
+fn what_all_relays_refuse_is_not_sent_though_the_destination_could_have_lost_it() {
+    let (left, arrives) = over(&explicit_rate(&POLICING_RELAYS)[20..]);
+    assert!(left * arrives > 0.7 * OF_RELAYS && arrives > 0.8, "{left} a second, of which {arrives}");
+}
+
+#[test]
+fn what_a_destination_refuses_is_not_sent_whatever_relays_grant() {
+    for stamps in [false, true] {
+        let (left, arrives) = over(&explicit_rate(&World { stamps, ..POLICING_DESTINATION })[20..]);
+        assert!(left * arrives > 95.0 && arrives > 0.85, "{left} a second, of which {arrives}");
+    }
+}
+
+#[test]
+fn loss_at_random_keeps_nobody_from_what_relays_grant() {
+    for loss in [0.01, 0.05, 0.15] {
+        let (left, _) = over(&explicit_rate(&World { loss, stamps: true, ..WORLD })[20..]);
+        let granted = GRANTED * RELAYS as f64 / 2.0;
+        assert!(left > 0.95 * granted, "{left} a second of {granted}, where {loss} is lost");
+    }
+}
+
+#[test]
+fn a_destination_that_is_silent_is_asked_once_a_second_and_has_its_rate_again_after_some_time() {
+    let each_second = explicit_rate(&SILENCE);
+    let (left, _) = over(&each_second[24..30]);
+    assert!(left < 3.0, "{left} a second leave into silence");
+    let (left, arrives) = over(&each_second[52..]);
+    assert!(left * arrives > 0.5 * OF_RELAYS, "{left} a second, of which {arrives}");
 }

@@ -14,8 +14,7 @@
 //! Until its first loss a rate grows by half each round trip. None grows beyond four times what lately arrived over
 //! its relay and ten packets a round trip (`delivered.rs`).
 //!
-//! Limits of use: what all relays refuse of packets to one destination is taken for the destination's, so that no rate
-//! falls: several times what arrives is sent. Loss that does not come from load holds the rates down as loss from load does, to
+//! Limits of use: loss that does not come from load holds the rates down as loss from load does, to
 //! x = (a / (β p))^(2/3): at 2 % a node, 2.5 packets a second.
 
 use serde::Deserialize;
