@@ -132,7 +132,10 @@ fn a_file_arrives_whole_under_its_name() {
     let arguments = ["photo.jpg", "--to", &to, "--key", &key, "--controller", "copa"];
     let sent = send(path, &[&arguments[..], &["--set", "delta=0.4", "--max-window", "2000000"]].concat());
     let (out, err) = (String::from_utf8_lossy(&sent.stdout), String::from_utf8_lossy(&sent.stderr));
-    assert_eq!(sent.status.code(), Some(0), "{out} {err}");
+    if sent.status.code() != Some(0) {
+        interrupt(&receiver.child);
+        panic!("{out} {err}, and the receiver: {:?}", receiver.end());
+    }
     assert!(err.is_empty(), "progress is for terminals: {err}");
     for says in ["as photo.jpg: 3000000 bytes", "Mbit/s with copa", "lost; round trip"] {
         assert!(out.contains(says), "no {says:?} in {out}");
