@@ -64,6 +64,14 @@ impl Machines {
         command.env("XDG_CONFIG_HOME", folder.join("settings")).env_remove("ANABRANCH_RELAYS");
         Running::of(command.stdin(Stdio::null()))
     }
+
+    /// What the command tc says on machine `number`, from 1 on; none where it is not there or refuses.
+    pub fn tc(&self, number: usize, arguments: &str) -> Option<String> {
+        let mut command = Command::new("tc");
+        command.args(["-n", self.name(number)]).args(arguments.split(' '));
+        let output = command.stdin(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
 }
 
 impl Drop for Machines {

@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -29,13 +28,6 @@ fn within<T: Send + 'static>(
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
         act()
     })
-}
-
-fn tc(machines: &Machines, number: usize, arguments: &str) -> Option<String> {
-    let mut command = Command::new("tc");
-    command.args(["-n", machines.name(number)]).args(arguments.split(' '));
-    let output = command.stdin(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
 /// Connections of the kernel's TCP into machine 4, by the machine that they come from.
@@ -152,7 +144,7 @@ impl Drop for Connections {
 fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_short() {
     let Some(machines) = machines(4) else { return };
     // The way into machine 4 is the link: 10 Mbit/s, before which half a second waits.
-    if tc(&machines, 1, "qdisc add dev port4 root tbf rate 10mbit burst 15140 latency 500ms").is_none() {
+    if machines.tc(1, "qdisc add dev port4 root tbf rate 10mbit burst 15140 latency 500ms").is_none() {
         println!("skipped: the kernel has no token bucket (sch_tbf), or tc is not here");
         return;
     }
@@ -203,7 +195,7 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     assert!(waits_less < waits / 2, "{waits:?} {waits_less:?}");
 
     // Nobody renews the leases: each device has its own queue again.
-    let bucket = |machine| tc(&machines, machine, "qdisc show dev eth0").unwrap().contains("htb ab0:");
+    let bucket = |machine| machines.tc(machine, "qdisc show dev eth0").unwrap().contains("htb ab0:");
     assert!(bucket(2) && bucket(3));
     drop(coordinator);
     for host in &mut hosts {
@@ -230,7 +222,7 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     assert_eq!(three.end().0, Some(0));
     assert!(!bucket(3));
     // A queue that somebody has set up is not replaced.
-    tc(&machines, 3, "qdisc add dev eth0 root htb").unwrap();
+    machines.tc(3, "qdisc add dev eth0 root htb").unwrap();
     let (code, _, said) = agent(3, "three", "--device eth0 --enforce").end();
     assert_eq!(code, Some(2));
     assert!(said.contains("eth0 has a root queue of its own (htb)"), "{said}");
