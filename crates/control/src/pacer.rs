@@ -1,11 +1,23 @@
 //! Pacing: when the next packet may leave so that no more than a rate passes, apart from
 //! a burst after a pause (RFC 9002, 7.7).
 
-use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Bytes, PacketRate, Packets, Rate, WindowUnit};
 
 /// A rate that rises by this factor at once was held down by somebody else: no controller's start is so steep.
 const FAR: u64 = 16;
+
+/// What may be saved up of packets a second, and for how long if that is more: what a millisecond carries leaves a host
+/// together anyway, as in Linux's TCP (`sk_pacing_shift`), for timers and other processes wake a sender no more
+/// punctually.
+const SAVED_UP: Packets = Packets::ONE;
+const SAVED_UP_SPAN: Seconds = Seconds(0.001);
+
+/// How many packets may leave at once of `rate`.
+#[inline]
+pub fn burst_of(rate: PacketRate) -> Packets {
+    (rate * SAVED_UP_SPAN).max(SAVED_UP)
+}
 
 /// When all that has left will have passed at the rate, if so far it would have by `due`, and at `now` a packet leaves
 /// that takes `time` at it: of the time that was not used before, no more than `spare` counts (GCRA, ITU-T I.371).

@@ -16,8 +16,8 @@
 //! Of several destinations each would have few packets, and one that is silent would hold up those to the others.
 
 use super::{Outcome, Report, Slot};
-use crate::pacer::charged;
-use crate::time::{Duration, Seconds, Time};
+use crate::pacer::{burst_of, charged};
+use crate::time::{Duration, Time};
 use crate::units::{PacketRate, Packets, WindowUnit};
 
 /// θ: what may be lost without being taken for congestion.
@@ -31,7 +31,7 @@ const MOST_BASE: f64 = 0.2;
 const LEAST_GROWTH: f64 = 0.01;
 const MOST_GROWTH: f64 = 0.25;
 
-/// A destination that takes nothing is asked once a second.
+/// The rate to a destination that takes nothing. One lost packet may be chance, so that it grows to twice as much.
 const LEAST: PacketRate = PacketRate(1.0);
 
 /// A rate of this many times what arrives limits nothing.
@@ -40,10 +40,6 @@ const LOOSE: f64 = 4.0;
 /// Of fewer packets a share that was lost is chance: the next round takes twice as long.
 const FEW: u32 = 10;
 const LONGEST: Duration = Duration::from_millis(60_000);
-
-/// What leaves at once, as in [`super::credits`].
-const BURST: Packets = Packets::ONE;
-const BURST_SPAN: Seconds = Seconds(0.001);
 
 /// No round trip counts as shorter.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -105,8 +101,7 @@ impl Ceiling {
         if let Some(bound) = self.bound(destination)
             && let Some(rate) = bound.rate
         {
-            let burst = (rate * BURST_SPAN).max(BURST);
-            bound.due = charged(bound.due, now, (burst / rate).into(), (Packets::ONE / rate).into());
+            bound.due = charged(bound.due, now, (burst_of(rate) / rate).into(), (Packets::ONE / rate).into());
         }
     }
 

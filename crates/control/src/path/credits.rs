@@ -4,17 +4,11 @@
 
 use super::ceiling::Ceiling;
 use super::{Hop, Report, Slot};
-use crate::pacer::charged;
+use crate::pacer::{burst_of, charged};
 use crate::rng::Rng;
-use crate::time::{Duration, Seconds, Time};
+use crate::time::{Duration, Time};
 use crate::units::{PacketRate, Packets, WindowUnit};
 use crate::wake::Wake;
-
-/// What an unused relay may save up, and for how long if that is more: what a millisecond
-/// carries leaves a host together anyway, as in Linux's TCP (`sk_pacing_shift`), for timers and other
-/// processes wake a sender no more punctually.
-const BURST: Packets = Packets::ONE;
-const BURST_SPAN: Seconds = Seconds(0.001);
 
 /// However much goes to a node, it is asked to relay again after what its rate takes for this many, and
 /// the first time at once, or nobody would learn what it could: at the start, most nodes get more than
@@ -257,7 +251,7 @@ impl Credits {
 
     fn charge(&mut self, now: Time, index: usize, packets: Packets) {
         let rate = self.rate_at(index);
-        self.due[index] = charged(self.due[index], now, (burst(rate) / rate).into(), (packets / rate).into());
+        self.due[index] = charged(self.due[index], now, (burst_of(rate) / rate).into(), (packets / rate).into());
     }
 
     /// A packet goes to a node: so much less can it relay, but it is asked now and then, and on trial
@@ -328,12 +322,6 @@ fn insert(best: &mut [(Claim, usize)], claim: Claim, index: usize) {
         place -= 1;
     }
     best[place] = (claim, index);
-}
-
-/// What an unused relay of `rate` may save up.
-#[inline]
-fn burst(rate: PacketRate) -> Packets {
-    (rate * BURST_SPAN).max(BURST)
 }
 
 fn scaled(time: Duration, factor: f64) -> Duration {

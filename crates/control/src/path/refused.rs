@@ -165,10 +165,10 @@ fn loss_at_random_keeps_nobody_from_what_relays_grant() {
 }
 
 #[test]
-fn a_destination_that_is_silent_is_asked_once_a_second_and_has_its_rate_again_after_some_time() {
+fn a_destination_that_is_silent_is_asked_twice_a_second_at_most_and_has_its_rate_again_after_some_time() {
     let each_second = explicit_rate(&SILENCE);
     let (left, _) = over(&each_second[24..30]);
-    assert!(left < 3.0, "{left} a second leave into silence");
+    assert!(left <= 2.0, "{left} a second leave into silence");
     let (left, arrives) = over(&each_second[52..]);
     assert!(left * arrives > 0.5 * OF_RELAYS, "{left} a second, of which {arrives}");
 }
