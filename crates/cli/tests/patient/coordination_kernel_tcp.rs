@@ -194,9 +194,9 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     assert!((2.3..3.7).contains(&(three / two)), "{steered:?} {seen}");
     assert!(waits_less < waits / 2, "{waits:?} {waits_less:?}");
 
-    // Nobody renews the leases: each device has its own queue again.
+    // Nobody renews the leases: each device has its own queue again. On a busy machine one may have run out before.
     let bucket = |machine| machines.tc(machine, "qdisc show dev eth0").unwrap().contains("htb ab0:");
-    assert!(bucket(2) && bucket(3));
+    eventually("both keep to their budgets", || bucket(2) && bucket(3));
     drop(coordinator);
     for host in &mut hosts {
         host.json_where(is("alone"));
