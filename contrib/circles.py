@@ -10,6 +10,9 @@ import re
 import sys
 from pathlib import Path
 
+# How often in a row a name may be one that another module only names anew.
+DEEPEST = 8
+
 
 def paths_of(tree: str) -> list[str]:
     """The paths of a `use` with braces."""
@@ -68,27 +71,52 @@ def qualified_in(code: str) -> set[str]:
     return set(re.findall(r"(?<![\w:])(?:crate|(?:self::)?super(?:::super)*)(?:::\w+)+", code))
 
 
-def needs_of(name: tuple[str, ...], file: Path, modules: dict[tuple[str, ...], Path]) -> set[tuple[str, ...]]:
-    """The modules that a file's `use` lines and qualified paths lead to."""
-    code = code_of(file.read_text())
-    used = re.findall(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", code, re.M)
-    needs = set()
-    for tree in [*used, *sorted(qualified_in(code))]:
-        for path in paths_of(tree):
-            parts = path.split("::")
-            if parts[0] == "crate":
-                at, parts = (), parts[1:]
-            elif parts[0] in ("self", "super"):
-                ups = sum(part == "super" for part in parts)
-                at, parts = name[: len(name) - ups], [part for part in parts if part not in ("self", "super")]
-            elif (*name, parts[0]) in modules:
-                at = name
-            else:
-                continue
-            ends = ((*at, *parts[:end]) for end in range(len(parts), -1, -1))
-            needs.update([next((end for end in ends if end in modules), name)])
-    is_kin = lambda other: other[: len(name)] == name or name[: len(other)] == other
-    return {other for other in needs if not is_kin(other)}
+def used_in(code: str) -> list[str]:
+    r"""The paths of the `use` lines in code.
+
+    >>> used_in("pub use a::{B, c::D as E};\nuse crate::f;")
+    ['a::B', 'a::c::D', 'crate::f']
+    """
+    trees = re.findall(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", code, re.M)
+    return [path for tree in trees for path in paths_of(tree)]
+
+
+class Crate:
+    """The files of a crate, and where the paths in them lead."""
+
+    def __init__(self, source: Path):
+        self.modules = modules_of(source)
+        self.code = {name: code_of(file.read_text()) for name, file in self.modules.items()}
+        self.used = {name: used_in(code) for name, code in self.code.items()}
+
+    def module_of(self, name: tuple[str, ...], path: str, depth: int = 0) -> tuple[str, ...] | None:
+        """The module that a path in `name` leads to: what a module only names anew (`pub use`) is where it comes from."""
+        parts = path.split("::")
+        if parts[0] == "crate":
+            at, parts = (), parts[1:]
+        elif parts[0] in ("self", "super"):
+            ups = sum(part == "super" for part in parts)
+            at, parts = name[: len(name) - ups], [part for part in parts if part not in ("self", "super")]
+        elif (*name, parts[0]) in self.modules:
+            at = name
+        else:
+            return None
+        end = next((end for end in range(len(parts), -1, -1) if (*at, *parts[:end]) in self.modules), None)
+        if end is None:
+            return name
+        module, rest = (*at, *parts[:end]), parts[end:]
+        if rest and depth < DEEPEST:
+            for used in self.used[module]:
+                if used.split("::")[-1] == rest[0]:
+                    return self.module_of(module, used, depth + 1) or module
+        return module
+
+    def needs_of(self, name: tuple[str, ...]) -> set[tuple[str, ...]]:
+        """The modules that a file's `use` lines and qualified paths lead to."""
+        paths = [*self.used[name], *sorted(qualified_in(self.code[name]))]
+        needs = {module for path in paths if (module := self.module_of(name, path)) is not None}
+        is_kin = lambda other: other[: len(name)] == name or name[: len(other)] == other
+        return {other for other in needs if not is_kin(other)}
 
 
 def circles(edges: dict) -> list[set]:
@@ -117,13 +145,13 @@ def main() -> int:
         return 1
     number = files = 0
     for source in sorted(Path(__file__).parent.parent.glob("crates/*/src")):
-        modules = modules_of(source)
-        files += len(modules)
-        for circle in circles({name: needs_of(name, file, modules) for name, file in modules.items()}):
+        crate = Crate(source)
+        files += len(crate.modules)
+        for circle in circles({name: crate.needs_of(name) for name in crate.modules}):
             number += 1
             print(f"{source.parent.name}: these files need each other:", file=sys.stderr)
             for name in sorted(circle):
-                print(f"  {os.path.relpath(modules[name])}", file=sys.stderr)
+                print(f"  {os.path.relpath(crate.modules[name])}", file=sys.stderr)
     if number == 0:
         print(f"{files} files, and no circle of them")
     return 1 if number or not files else 0

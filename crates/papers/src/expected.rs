@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use super::Row;
+use super::findings::Row;
 use super::verdict::{Kind, Verdict};
 use anabranch_stats::MeanEstimate;
 

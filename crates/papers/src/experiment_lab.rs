@@ -7,148 +7,31 @@ use std::sync::Arc;
 
 use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
-use anabranch_control::policy::PolicyError;
-use anabranch_control::registry::UnknownController;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
-use anabranch_env::SpecError;
-use anabranch_lab::onion::{OnionMeasured, OnionRunError};
-use anabranch_lab::overlay::OverlayRunError;
-
-use super::expected::{Expected, ExpectedError};
-use super::loopback::{self, Arrived, FileOverRelays, Loopback, OnSockets};
-use super::packets::{self, Carrier, Medium};
-use super::runs::{Estimate, OfRuns};
-use super::{Experiment, Row};
-use anabranch_lab::flows::{FlowRunError, FlowScenario, FlowsMeasured};
+use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::monitor::Monitor;
+use anabranch_lab::onion::OnionMeasured;
 use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
-use anabranch_lab::stream::{self, StreamMeasured, StreamRunError};
-use anabranch_lab::sweep::PointError;
-use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
+use anabranch_lab::stream::{self, StreamMeasured};
+use anabranch_scenario::file::{self as scenario_file, Override};
 use anabranch_scenario::onion::OnionScenario;
 use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::{Scenario, default_offered};
-use anabranch_scenario::remy_table::TableError;
 use anabranch_scenario::stream::StreamScenario;
+
+use super::error::ExperimentError;
+use super::expected::Expected;
+use super::findings::Row;
+use super::folder::Folder;
+use super::loopback::{Arrived, FileOverRelays, Loopback, OnSockets};
+use super::of_runs::{Estimate, OfRuns};
+use super::packets::{self, Carrier, Medium};
+use super::request::{Length, Request};
 
 /// The controllers of [Raiber 2010], in its order.
 const THESIS: [&str; 5] = ["q-learning", "aimd", "aimd-literal", "perfect", "random"];
-
-/// How long an experiment runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Length {
-    /// As long as the paper's.
-    #[default]
-    Full,
-    /// Under half a minute; the ordering holds, intervals are wide.
-    Quick,
-}
-
-/// What is asked of an experiment.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// How long it runs.
-    pub length: Length,
-    /// The seed instead of the scenario's.
-    pub seed: Option<u64>,
-    /// The controllers instead of the paper's, by name; `all` is every registered one.
-    pub controllers: Vec<String>,
-    /// Only these settings of an experiment that has several; all if none is named.
-    pub settings: Vec<String>,
-    /// Where its packets are.
-    pub medium: Medium,
-    /// What sends files over sockets, for the settings that are there; without it they are left out.
-    pub loopback: Option<Arc<dyn Loopback>>,
-    /// A folder of policies that `python -m anabranch.train.c3` has filled, in place of the repository's.
-    pub policies: Option<PathBuf>,
-    /// Where it reports how far it is, and is asked to stop.
-    pub progress: Arc<Progress>,
-}
-
-/// Why an experiment did not end.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// Its scenario does not read.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// Its expectations do not read.
-    #[error(transparent)]
-    Expected(#[from] ExpectedError),
-    /// A run has no result.
-    #[error(transparent)]
-    Run(#[from] PointError),
-    /// A controller that was asked for does not exist.
-    #[error(transparent)]
-    Controller(#[from] UnknownController),
-    /// The experiment is about certain controllers and takes no others.
-    #[error("{0} takes no --controllers: it is about those that the paper compares in it")]
-    FixedControllers(&'static str),
-    /// A file that the environment names is no table of Remy's rules.
-    #[error(transparent)]
-    Table(#[from] TableError),
-    /// The experiment does not run on real packets.
-    #[error("{id} does not run on real packets; those that do: {}", packets::supported())]
-    NotOnPackets {
-        /// The experiment.
-        id: &'static str,
-    },
-    /// A setting that was asked for does not exist.
-    #[error("{id} has no setting \"{name}\"; {}", settings_of(.known))]
-    NoSetting {
-        /// The experiment.
-        id: &'static str,
-        /// What was asked for.
-        name: String,
-        /// The settings that there are.
-        known: Vec<&'static str>,
-    },
-    /// A setting on sockets was asked for by name, and nothing that sends there was given.
-    #[error("the setting \"{0}\" is on real sockets and takes real time: add --sockets")]
-    NeedsSockets(String),
-    /// An experiment without settings on sockets was asked to run there.
-    #[error("{id} has nothing that runs on sockets; those that have: {}", loopback::supported())]
-    NotOnSockets {
-        /// The experiment.
-        id: &'static str,
-    },
-    /// Real packets were not carried.
-    #[error("{0}")]
-    Testbed(String),
-    /// A policy's file does not read, or it is for something else.
-    #[error("{0}")]
-    Policy(String),
-    /// It is for another environment.
-    #[error(transparent)]
-    Reading(#[from] PolicyError),
-    /// There is no such environment.
-    #[error(transparent)]
-    Environment(#[from] SpecError),
-    /// An experiment without policies was given some.
-    #[error("{id} plays no policies; those that do: {}", learned())]
-    NotLearned {
-        /// The experiment.
-        id: &'static str,
-    },
-    /// It was interrupted.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-/// Experiments that play policies.
-fn learned() -> String {
-    let ids = super::EXPERIMENTS.iter().filter(|experiment| experiment.is_learned()).map(|experiment| experiment.id);
-    ids.collect::<Vec<_>>().join(", ")
-}
-
-fn settings_of(known: &[&str]) -> String {
-    let quoted = |name: &&str| format!("\"{name}\"");
-    match known {
-        [] => "it has one alone".to_owned(),
-        _ => format!("it has {}", known.iter().map(quoted).collect::<Vec<_>>().join(", ")),
-    }
-}
 
 /// One experiment's place to run in; `S` is its kind of scenario.
 #[derive(Debug)]
@@ -302,15 +185,15 @@ impl<S> Lab<S> {
 }
 
 impl Lab<Scenario> {
-    /// For `experiment`, as it was asked for.
+    /// For an experiment with this folder, as it was asked for.
     ///
     /// # Errors
     ///
     /// When its files do not read.
-    pub fn new(experiment: &Experiment, request: &Request) -> Result<Lab, ExperimentError> {
-        let mut scenario = scenario_file::parse(experiment.scenario, &experiment.scenario_file(), &[])?;
+    pub fn new(folder: &Folder, request: &Request) -> Result<Lab, ExperimentError> {
+        let mut scenario = scenario_file::parse(folder.scenario, &folder.scenario_file(), &[])?;
         scenario.seed = request.seed.unwrap_or(scenario.seed);
-        Lab::with_scenario(experiment, request, scenario)
+        Lab::with_scenario(folder, Carrier::Kernel, request, scenario)
     }
 
     /// The experiment's scenario with another controller, its parameters at their defaults.
@@ -389,15 +272,15 @@ impl Lab<Scenario> {
 }
 
 impl Lab<FlowScenario> {
-    /// For `experiment`, as it was asked for.
+    /// For an experiment with this folder, as it was asked for; `carrier` sends where packets are real.
     ///
     /// # Errors
     ///
     /// When its files do not read.
-    pub fn new_flows(experiment: &Experiment, request: &Request) -> Result<FlowLab, ExperimentError> {
-        let mut scenario = scenario_file::parse_flows(experiment.scenario, &experiment.scenario_file(), &[])?;
+    pub fn new_flows(folder: &Folder, carrier: Carrier, request: &Request) -> Result<FlowLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_flows(folder.scenario, &folder.scenario_file(), &[])?;
         scenario.seed = request.seed.unwrap_or(scenario.seed);
-        Lab::with_scenario(experiment, request, scenario)
+        Lab::with_scenario(folder, carrier, request, scenario)
     }
 
     /// The controllers that were asked for, or else those of the paper.
@@ -469,15 +352,15 @@ impl Lab<FlowScenario> {
 }
 
 impl Lab<StreamScenario> {
-    /// For `experiment`, as it was asked for.
+    /// For an experiment with this folder, as it was asked for.
     ///
     /// # Errors
     ///
     /// When its files do not read.
-    pub fn new_streams(experiment: &Experiment, request: &Request) -> Result<StreamLab, ExperimentError> {
-        let mut scenario = scenario_file::parse_stream(experiment.scenario, &experiment.scenario_file(), &[])?;
+    pub fn new_streams(folder: &Folder, request: &Request) -> Result<StreamLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_stream(folder.scenario, &folder.scenario_file(), &[])?;
         scenario.seed = request.seed.unwrap_or(scenario.seed);
-        Lab::with_scenario(experiment, request, scenario)
+        Lab::with_scenario(folder, Carrier::Kernel, request, scenario)
     }
 
     /// The experiment's scenario, in a quick run for this many viewers, who come within three seconds, and twenty
@@ -563,15 +446,15 @@ impl Job for Whatever {
 }
 
 impl Lab<OnionRunScenario> {
-    /// For `experiment`, as it was asked for.
+    /// For an experiment with this folder, as it was asked for.
     ///
     /// # Errors
     ///
     /// When its files do not read.
-    pub fn new_onion(experiment: &Experiment, request: &Request) -> Result<OnionLab, ExperimentError> {
-        let mut scenario = scenario_file::parse_onion_run(experiment.scenario, &experiment.scenario_file(), &[])?;
+    pub fn new_onion(folder: &Folder, request: &Request) -> Result<OnionLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_onion_run(folder.scenario, &folder.scenario_file(), &[])?;
         scenario.seed = request.seed.unwrap_or(scenario.seed);
-        Lab::with_scenario(experiment, request, scenario)
+        Lab::with_scenario(folder, Carrier::Kernel, request, scenario)
     }
 
     /// The experiment's scenario, in a quick run as long as one is.
@@ -605,51 +488,38 @@ impl Lab<OnionRunScenario> {
 }
 
 impl Lab<OnionScenario> {
-    /// For `experiment`, as it was asked for.
+    /// For an experiment with this folder, as it was asked for.
     ///
     /// # Errors
     ///
     /// When its files do not read.
-    pub fn new_attack(experiment: &Experiment, request: &Request) -> Result<AttackLab, ExperimentError> {
-        let mut scenario = scenario_file::parse_onion(experiment.scenario, &experiment.scenario_file(), &[])?;
+    pub fn new_attack(folder: &Folder, request: &Request) -> Result<AttackLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_onion(folder.scenario, &folder.scenario_file(), &[])?;
         scenario.seed = request.seed.unwrap_or(scenario.seed);
-        Lab::with_scenario(experiment, request, scenario)
-    }
-}
-
-macro_rules! of_runs {
-    ($($error:ty),+) => {
-        $(impl From<$error> for ExperimentError {
-            fn from(error: $error) -> ExperimentError {
-                ExperimentError::Run(error.into())
-            }
-        })+
-    };
-}
-
-of_runs!(OverlayRunError, FlowRunError, OnionRunError, StreamRunError);
-
-impl From<Infallible> for ExperimentError {
-    fn from(never: Infallible) -> ExperimentError {
-        match never {}
+        Lab::with_scenario(folder, Carrier::Kernel, request, scenario)
     }
 }
 
 impl<S> Lab<S> {
-    fn with_scenario(experiment: &Experiment, request: &Request, scenario: S) -> Result<Lab<S>, ExperimentError> {
+    fn with_scenario(
+        folder: &Folder,
+        carrier: Carrier,
+        request: &Request,
+        scenario: S,
+    ) -> Result<Lab<S>, ExperimentError> {
         Ok(Lab {
-            id: experiment.id,
+            id: folder.id,
             scenario,
             length: request.length,
-            expected: Expected::parse(experiment.expected, &experiment.expected_file())?,
+            expected: folder.expected()?,
             medium: request.medium.clone(),
-            carrier: experiment.carrier(),
+            carrier,
             progress: request.progress.clone(),
             asked: request.controllers.clone(),
             settings: request.settings.clone(),
             loopback: request.loopback.clone(),
             policies: request.policies.clone(),
-            text: (experiment.scenario, experiment.scenario_file()),
+            text: (folder.scenario, folder.scenario_file()),
         })
     }
 }

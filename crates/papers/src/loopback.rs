@@ -6,7 +6,7 @@ use std::fmt;
 use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 
-use super::{EXPERIMENTS, ExperimentError};
+use super::error::ExperimentError;
 
 /// A file that one sender brings to one receiver over relays.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,12 +55,6 @@ pub trait Loopback: fmt::Debug + Send + Sync {
     ///
     /// Why it could not be sent, in words for whoever asked for it; also when `monitor` interrupted it.
     fn send(&self, file: &FileOverRelays, monitor: &dyn Monitor) -> Result<Option<Arrived>, String>;
-}
-
-/// The experiments that have settings on sockets, for messages.
-pub(super) fn supported() -> String {
-    let names = EXPERIMENTS.iter().filter(|experiment| experiment.is_on_sockets()).map(|experiment| experiment.id);
-    names.collect::<Vec<&str>>().join(", ")
 }
 
 /// A file as one of many jobs.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use anabranch_control::flow::registry;
 
-use super::{EXPERIMENTS, ExperimentError, Row};
+use super::error::ExperimentError;
+use super::findings::Row;
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::{self, Job, Progress};
@@ -127,12 +128,6 @@ impl Medium {
         let row = Row { subject: self.name(carrier, &row.subject), ..row };
         if is_judged { row } else { row.outside(STANDS_FOR_BIC) }
     }
-}
-
-/// The experiments that run on real packets, for messages.
-pub(super) fn supported() -> String {
-    let names = EXPERIMENTS.iter().filter(|experiment| experiment.is_on_packets()).map(|experiment| experiment.id);
-    names.collect::<Vec<&str>>().join(", ")
 }
 
 /// Runs `scenarios`, as many at a time as the testbed makes.

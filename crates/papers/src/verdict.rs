@@ -10,8 +10,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Row;
-
 /// How a range came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -141,11 +139,6 @@ impl Totals {
             Kind::After => &mut self.after,
             Kind::Fitted => &mut self.fitted,
         }
-    }
-
-    /// Those of `rows`.
-    pub fn of_rows(rows: &[Row]) -> Totals {
-        Totals::of(rows.iter().filter_map(|row| row.kind.zip(row.verdict)))
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::{Job, Progress};
-use anabranch_papers::{Experiment, ExperimentError, Kind, Length, Medium, Request, Row, Testbed, Verdict};
+use anabranch_papers::{Experiment, Kind, Length, Medium, Request, Row, Testbed, Verdict};
 use anabranch_report::output::create_dir;
 use anabranch_report::{Cell, Report, Table};
 use anabranch_testbed::kernel_tcp;
@@ -129,7 +129,7 @@ struct Json<'a> {
 /// Runs each of `experiments` on real packets and in the simulator.
 pub fn run(args: &Args, experiments: &[&Experiment], progress: &Arc<Progress>) -> Result<(), Failure> {
     if let Some(other) = experiments.iter().find(|experiment| !experiment.is_on_packets()) {
-        return Err(ExperimentError::NotOnPackets { id: other.id }.into());
+        return Err(other.not_on_packets().into());
     }
     let known = kernel_tcp::available()
         .map_err(|error| Failure::new(format!("the kernel's congestion controls can't be read: {error}")))?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anabranch_papers::{Experiment, ExperimentError};
+use anabranch_papers::Experiment;
 
 use crate::failure::Failure;
 use crate::python::{PYTHON, require};
@@ -20,7 +20,7 @@ const JAX: &str = "JAX and optax are not installed for python3: pip install jax 
 /// When the experiment plays no policies, Python or what it needs is not here, or training ends otherwise than it should.
 pub fn train(experiment: &Experiment, out: &Path) -> Result<PathBuf, Failure> {
     if !experiment.is_learned() {
-        return Err(ExperimentError::NotLearned { id: experiment.id }.into());
+        return Err(experiment.not_learned().into());
     }
     require("--train", "train", &NEEDS)?;
     let policies = out.join("policies");

@@ -99,10 +99,12 @@ impl<'a> Policies<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packets::Carrier;
     use crate::{Request, find};
 
     fn lab(id: &str, policies: Option<PathBuf>) -> FlowLab {
-        FlowLab::new_flows(find(id).unwrap(), &Request { policies, ..Request::default() }).unwrap()
+        FlowLab::new_flows(&find(id).unwrap().folder(), Carrier::Kernel, &Request { policies, ..Request::default() })
+            .unwrap()
     }
 
     #[test]

@@ -197,6 +197,7 @@ fn rates(episode: &Episode) -> XyChart {
 mod tests {
     use super::*;
     use crate::c3::learned::play::Step;
+    use crate::packets::Carrier;
     use anabranch_env::Terms;
 
     /// A second host joins at step 20; it and the first are directed half from step 23 on.
@@ -226,7 +227,8 @@ mod tests {
         use anabranch_lab::parallel::Job;
         for (id, name) in [("c3-scenario-1", "C3-Single"), ("c3-scenario-2", "C3-Parallel")] {
             let own = catalogue::find(name).unwrap().spec();
-            let scenario = FlowLab::new_flows(find(id).unwrap(), &Request::default()).unwrap().scenario;
+            let scenario =
+                FlowLab::new_flows(&find(id).unwrap().folder(), Carrier::Kernel, &Request::default()).unwrap().scenario;
             let of_file = Spec { actuator: own.actuator, ..Spec::of(Source::Fixed(Arc::new(scenario))) };
             let carried = |spec: Spec| {
                 let play = Play { spec: Arc::new(spec), seed: 1, actor: Actor::Rule { late: 0 } };
