@@ -127,7 +127,8 @@ pub struct HiddenReceiver<C: Cryptography, R> {
     avoided: BTreeMap<PublicKey, Time>,
     /// What was announced to each session's sender.
     announced: BTreeMap<SessionName, Announced>,
-    blocked_until: Time,
+    /// Nobody is asked before, since there was no path.
+    blocked_until: Option<Time>,
     /// Guards whose end mailboxes know of.
     guards_lost: u64,
     /// Nanoseconds since 1970 at time zero: versions grow over restarts.
@@ -173,7 +174,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             followed_after: FOLLOWED_AFTER,
             avoided: BTreeMap::new(),
             announced: BTreeMap::new(),
-            blocked_until: Time::ZERO,
+            blocked_until: None,
             guards_lost: 0,
             wall_at_zero,
             inner: Vec::new(),
@@ -285,14 +286,14 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                 own.renew(now).into_iter().for_each(|packet| self.user.packet_forgotten(packet));
             }
         }
-        if self.user.is_attached(now) && self.blocked_until <= now {
+        if self.user.is_attached(now) && self.blocked_until.is_none_or(|until| until <= now) {
             let sent = {
                 let out = &mut Inner::new(out, &mut inner);
                 self.keep_mailboxes(now, out).and_then(|()| self.publish(now, out)).and_then(|()| self.answer(now, out))
             };
-            let was_blocked = core::mem::replace(&mut self.blocked_until, Time::ZERO) != Time::ZERO;
+            let was_blocked = self.blocked_until.take().is_some();
             if let Err(why) = sent {
-                self.blocked_until = now + NO_PATH_WAIT;
+                self.blocked_until = Some(now + NO_PATH_WAIT);
                 if !was_blocked {
                     self.events.push_back(ReceiverEvent::NoPath(why));
                 }
@@ -596,6 +597,6 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenReceiver<C, R> {
             [mailboxes.unwrap_or(now), self.publication.timer(&doors, complete), patience, self.service.timer(now)];
         let own = own.into_iter().min().unwrap_or(Time::MAX);
         // What fell due while it was attached to no guard is due now.
-        user.min(own.max(self.blocked_until).max(now))
+        user.min(own.max(self.blocked_until.unwrap_or(now)).max(now))
     }
 }

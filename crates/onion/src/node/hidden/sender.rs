@@ -78,7 +78,8 @@ pub struct HiddenSender<C: Cryptography, R> {
     asked: BTreeMap<BlockId, Asked>,
     /// Descriptors up to this version led nowhere.
     failed: u64,
-    blocked_until: Time,
+    /// Nobody is asked before, since there was no path.
+    blocked_until: Option<Time>,
     inner: Vec<UserEvent>,
     events: VecDeque<SenderEvent>,
 }
@@ -100,7 +101,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
             state: State::Idle,
             asked: BTreeMap::new(),
             failed: 0,
-            blocked_until: Time::ZERO,
+            blocked_until: None,
             inner: Vec::new(),
             events: VecDeque::new(),
         }
@@ -179,11 +180,11 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
                 self.on_answer(now, asked.relay, answer);
             }
         }
-        if self.user.is_attached(now) && self.blocked_until <= now {
+        if self.user.is_attached(now) && self.blocked_until.is_none_or(|until| until <= now) {
             let sent = self.search(now, &mut Inner::new(out, &mut inner));
-            let was_blocked = core::mem::replace(&mut self.blocked_until, Time::ZERO) != Time::ZERO;
+            let was_blocked = self.blocked_until.take().is_some();
             if let Err(why) = sent {
-                self.blocked_until = now + NO_PATH_WAIT;
+                self.blocked_until = Some(now + NO_PATH_WAIT);
                 if !was_blocked {
                     self.events.push_back(SenderEvent::NoPath(why));
                 }
@@ -353,7 +354,7 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenSender<C, R> {
         match &self.state {
             // What fell due while it was attached to no guard is due now.
             State::Looking(search) if self.user.is_attached(now) => {
-                user.min(search.timer().max(self.blocked_until).max(now))
+                user.min(search.timer().max(self.blocked_until.unwrap_or(now)).max(now))
             }
             _ => user,
         }
