@@ -35,7 +35,7 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Congestion control that learns, for networks with many parallel paths.
 #[derive(Debug, Parser)]
@@ -92,10 +92,18 @@ enum Verb {
     Man(manual::Man),
 }
 
+/// A negative number is a value, which an option refuses in its own words, and no option that nobody knows.
+fn with_negative_numbers(command: Command) -> Command {
+    let of = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+    command.mut_args(of).mut_subcommands(with_negative_numbers)
+}
+
 fn main() -> ExitCode {
     // A reader that has seen enough, as `head`, ends us quietly, as it does other programs.
     sigpipe::reset();
-    let result = match Cli::parse().verb {
+    let mut command = with_negative_numbers(Cli::command());
+    let cli = Cli::from_arg_matches(&command.get_matches_mut());
+    let result = match cli.unwrap_or_else(|error| error.format(&mut command).exit()).verb {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Demo(args) => demo::run(&args),

@@ -97,6 +97,7 @@ fn an_option_is_refused_under_its_name() {
             "--seed 18446744073709551615: expected a whole number from 0 to 9223372036854775807",
         ),
         (&["--seed", "minus"], "invalid value 'minus'"),
+        (&["--seed", "-1"], "invalid value '-1' for '--seed <SEED>'"),
         (&["--sets", "x=1"], "unexpected argument '--sets'"),
     ] {
         place.say(&[&["run", "s.toml", "--json"][..], more].concat()).refuses(expected);
@@ -117,6 +118,7 @@ fn an_option_is_refused_under_its_name() {
     place.say(&["soak", "--cases", "1", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
     // No case would break no rule.
     place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
+    place.say(&["soak", "--hours", "-1"]).refuses("expected a number of simulated hours above 0, got \"-1\"");
 }
 
 #[test]
