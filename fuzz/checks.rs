@@ -15,19 +15,19 @@ use anabranch_net::stream::link::Link;
 use anabranch_proto::coordination::wire as coordination_wire;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
 use anabranch_proto::flow::{AckPolicy, FlowReceiver};
-use anabranch_proto::hello::{HelloBody, HelloReply};
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::machine::{Arrival, Wire};
-use anabranch_proto::message::{Message, Offer, Report};
-use anabranch_proto::packet::Kind;
-use anabranch_proto::relay_node::{Handling, RelayNode};
+use anabranch_proto::overlay::hello::{HelloBody, HelloReply};
+use anabranch_proto::overlay::message::{Message, Offer, Report};
+use anabranch_proto::overlay::packet::Kind;
+use anabranch_proto::overlay::relay_node::{Handling, RelayNode};
+use anabranch_proto::overlay::wire::{self, OwnedDatagram};
 use anabranch_proto::seal::{self, Hello, Identity, SessionId};
 use anabranch_proto::session::{PeerKey, WireLength};
 use anabranch_proto::stream::content::Content;
 use anabranch_proto::stream::message::Datagram;
 use anabranch_proto::stream::wire as stream_wire;
 use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
-use anabranch_proto::wire::{self, OwnedDatagram};
 
 fn identity() -> &'static Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();

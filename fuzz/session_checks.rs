@@ -13,17 +13,17 @@ use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_net::loopback::NoFiles;
-use anabranch_proto::courier::Courier;
-use anabranch_proto::hello::{HelloBody, HelloReply};
 use anabranch_proto::machine::Wire;
-use anabranch_proto::message::{Code, FileName, Message, Offer, Report};
-use anabranch_proto::path_sender::{PathSender, SenderConfig};
+use anabranch_proto::overlay::courier::Courier;
+use anabranch_proto::overlay::hello::{HelloBody, HelloReply};
+use anabranch_proto::overlay::message::{Code, FileName, Message, Offer, Report};
+use anabranch_proto::overlay::path_sender::{PathSender, SenderConfig};
+use anabranch_proto::overlay::wire::{OwnedDatagram, Type};
 use anabranch_proto::seal::{self, Identity, PublicKey, Session, SessionId};
 use anabranch_proto::transfer::{
     Extents, FileJob, FileSender, Limits, MOST_KEPT, Partial, PartialId, Phase, Receiver, Reply, Source, Store,
     StoreError,
 };
-use anabranch_proto::wire::{OwnedDatagram, Type};
 
 const PACKET: Bytes = Bytes::new(600);
 const PEERS: u8 = 4;

@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use anabranch_control::path::registry::{Entry, Pacing};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_proto::courier::SendCounters;
 use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::overlay::courier::SendCounters;
+use anabranch_proto::overlay::wire;
 use anabranch_proto::transfer::{Phase, block_size};
-use anabranch_proto::wire;
 use anabranch_sim::delay::DelayModel;
 
 use self::stepped::{SteppedFile, addresses, refused};

@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anabranch_proto::message::Offer;
+use anabranch_proto::overlay::message::Offer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, FileDone, FileJob, Partial, PartialId, Store, StoreError};
 

@@ -12,10 +12,10 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_proto::limiter::LimitModel;
-use anabranch_proto::load::LoadSender;
-use anabranch_proto::message::Offer;
-use anabranch_proto::peer::{Peer, Sender};
-use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::overlay::load::LoadSender;
+use anabranch_proto::overlay::message::Offer;
+use anabranch_proto::overlay::peer::{Peer, Sender};
+use anabranch_proto::overlay::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
 use anabranch_proto::transfer::{FileDone, FileJob, Limits, Receiver, Source, Store, StoreError};
 

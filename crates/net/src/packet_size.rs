@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
-use anabranch_proto::path_mtu::{Found, PathMtu};
+use anabranch_proto::overlay::path_mtu::{Found, PathMtu};
 use rustix::net::sockopt;
 
 use crate::pool::NoWork;

@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anabranch_control::path::MAX_KNOWN_PEERS;
-use anabranch_proto::wire;
+use anabranch_proto::overlay::wire;
 use serde::Deserialize;
 use toml::Spanned;
 

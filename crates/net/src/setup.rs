@@ -10,9 +10,9 @@ use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::courier::Courier;
-use anabranch_proto::path_sender::{PathSender, SenderConfig};
-use anabranch_proto::wire;
+use anabranch_proto::overlay::courier::Courier;
+use anabranch_proto::overlay::path_sender::{PathSender, SenderConfig};
+use anabranch_proto::overlay::wire;
 
 /// Bytes of a data datagram as UDP payload, which is what controllers and relays count.
 /// Below `wire::MAX_DATAGRAM` (1472, an Ethernet frame) by more than usual tunnels add

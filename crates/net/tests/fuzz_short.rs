@@ -27,9 +27,10 @@ use anabranch_proto::coordination::message::{
 use anabranch_proto::coordination::wire as coordination_wire;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Handshake, Label};
 use anabranch_proto::flow::{Ack, AckRanges, Data};
-use anabranch_proto::hello::{HelloBody, HelloReply};
-use anabranch_proto::message::{FileName, Message, Offer};
-use anabranch_proto::packet::{Packet, PacketId as PlacedPacket, Route};
+use anabranch_proto::overlay::hello::{HelloBody, HelloReply};
+use anabranch_proto::overlay::message::{FileName, Message, Offer};
+use anabranch_proto::overlay::packet::{Packet, PacketId as PlacedPacket, Route};
+use anabranch_proto::overlay::wire::{Datagram, Type};
 use anabranch_proto::session::PeerKey;
 use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
 use anabranch_proto::stream::gossip::Mass;
@@ -40,7 +41,6 @@ use anabranch_proto::stream::message::{
 use anabranch_proto::stream::overlay::{Happened, Happening, OverlayView, ViewerFigures, ViewerState};
 use anabranch_proto::stream::packet::{PacketId, SliceSet, Stamp};
 use anabranch_proto::stream::wire as stream_wire;
-use anabranch_proto::wire::{Datagram, Type};
 use short_run::Target;
 
 fn targets() -> [Target; 13] {

@@ -6,7 +6,7 @@
 //! so the ring is as long as what a sender may have on its way; it grows to that only with the
 //! counters that come.
 
-use crate::path_sender::MAX_REMEMBERED;
+use crate::overlay::path_sender::MAX_REMEMBERED;
 
 /// Words of 64 bits in a full ring. What is less than 63 words behind its newest one is told apart.
 const WORDS: u64 = MAX_REMEMBERED as u64 / 64;

@@ -179,7 +179,7 @@ impl AsyncUdpSocket for SharedSocket {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_proto::wire::{MAGIC, VERSION};
+    use anabranch_proto::overlay::wire::{MAGIC, VERSION};
     use proptest::prelude::*;
 
     use super::*;

@@ -7,10 +7,11 @@ use anabranch_net::loopback::NoFiles;
 use anabranch_net::loopback::{Crowd, Sockets};
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET};
-use anabranch_proto::message::FILLER_PREFIX;
-use anabranch_proto::packet::Kind;
-use anabranch_proto::peer::{Peer, Sender};
-use anabranch_proto::{seal, wire};
+use anabranch_proto::overlay::message::FILLER_PREFIX;
+use anabranch_proto::overlay::packet::Kind;
+use anabranch_proto::overlay::peer::{Peer, Sender};
+use anabranch_proto::overlay::wire;
+use anabranch_proto::seal;
 use anabranch_report::{Cell, Table};
 
 use super::Args;

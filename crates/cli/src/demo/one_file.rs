@@ -12,12 +12,12 @@ use anabranch_net::disk::DiskStore;
 use anabranch_net::loopback::Sockets;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
-use anabranch_proto::courier::SendCounters;
-use anabranch_proto::peer::{Peer, Sender};
-use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::overlay::courier::SendCounters;
+use anabranch_proto::overlay::peer::{Peer, Sender};
+use anabranch_proto::overlay::relay_node::RelayNode;
+use anabranch_proto::overlay::wire;
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{self, FileSender, Limits, Receiver, Transferred};
-use anabranch_proto::wire;
 use anabranch_report::Report;
 
 use super::page::{self, Page};

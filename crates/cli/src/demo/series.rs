@@ -2,7 +2,7 @@
 
 use anabranch_control::path::Slot;
 use anabranch_control::units::Rate;
-use anabranch_proto::courier::Courier;
+use anabranch_proto::overlay::courier::Courier;
 
 /// One second.
 #[derive(Clone, Debug, PartialEq)]

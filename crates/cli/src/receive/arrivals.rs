@@ -166,7 +166,7 @@ pub fn say(event: &Event, folder: &Path, quiet: bool, json: bool) {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_proto::message::{FileName, Offer};
+    use anabranch_proto::overlay::message::{FileName, Offer};
 
     use super::*;
 

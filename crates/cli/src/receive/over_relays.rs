@@ -2,7 +2,7 @@
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_net::runtime::Runtime;
-use anabranch_proto::peer::Peer;
+use anabranch_proto::overlay::peer::Peer;
 use anabranch_proto::transfer::{Event, Receiver};
 use indicatif::ProgressBar;
 

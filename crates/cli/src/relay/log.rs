@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::relay_node::RelayCounters;
-use anabranch_proto::wire::Unreadable;
+use anabranch_proto::overlay::relay_node::RelayCounters;
+use anabranch_proto::overlay::wire::Unreadable;
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use tracing::level_filters::LevelFilter;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_control::units::Rate;
 use anabranch_net::endpoint::RuntimeCounters;
-use anabranch_proto::relay_node::RelayCounters;
-use anabranch_proto::wire::Unreadable;
+use anabranch_proto::overlay::relay_node::RelayCounters;
+use anabranch_proto::overlay::wire::Unreadable;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

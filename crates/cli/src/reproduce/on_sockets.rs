@@ -15,7 +15,8 @@ use anabranch_lab::monitor::Monitor;
 use anabranch_lab::physical::{self, Sizes};
 use anabranch_net::setup::{self, PACKET};
 use anabranch_papers::{Arrived, Course, FileOverRelays, Loopback};
-use anabranch_proto::{transfer, wire};
+use anabranch_proto::overlay::wire;
+use anabranch_proto::transfer;
 use serde_json::Value;
 
 use crate::failure::Failure;

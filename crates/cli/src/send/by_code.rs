@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
+use anabranch_proto::overlay::wire;
 use anabranch_proto::seal::Identity;
-use anabranch_proto::wire;
 use anabranch_rendezvous::agreement::{Answer, Offer};
 use anabranch_rendezvous::client::MeetError;
 use anabranch_rendezvous::code::Code;

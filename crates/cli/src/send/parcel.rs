@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anabranch_net::archive::{Archive, ArchiveSource};
 use anabranch_net::disk::DiskSource;
 use anabranch_net::pool::Work;
-use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::overlay::message::{FileName, Offer};
 use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 use anabranch_rendezvous::agreement::Packing;

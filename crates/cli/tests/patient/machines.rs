@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::common::machines::machines;
 use crate::common::running::Running;
-use anabranch_proto::wire;
+use anabranch_proto::overlay::wire;
 use anabranch_testbed::namespace::Namespace;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::Place;
 use crate::common::running::Running;
-use anabranch_proto::packet::{Packet, PacketId, Route};
-use anabranch_proto::wire::{self, Datagram, Type};
+use anabranch_proto::overlay::packet::{Packet, PacketId, Route};
+use anabranch_proto::overlay::wire::{self, Datagram, Type};
 
 /// Data on its way from a source that does not know itself over `relay` to `to`.
 fn data(relay: SocketAddr, to: SocketAddr, body: &[u8]) -> Vec<u8> {

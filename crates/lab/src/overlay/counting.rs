@@ -1,8 +1,8 @@
 //! Counts what happens in an overlay, second by second.
 
 use anabranch_control::time::Time;
-use anabranch_proto::overlay_peer::{OverlayEvent, OverlayPeer};
-use anabranch_proto::packet::{Kind, Packet, TelemetryField};
+use anabranch_proto::overlay::overlay_peer::{OverlayEvent, OverlayPeer};
+use anabranch_proto::overlay::packet::{Kind, Packet, TelemetryField};
 use anabranch_sim::fabric::NodeId;
 
 use super::measured::Second;

@@ -17,7 +17,7 @@ use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_proto::packet::{Kind, Telemetry, TelemetryField};
+use anabranch_proto::overlay::packet::{Kind, Telemetry, TelemetryField};
 use anabranch_scenario::overlay::{LimitChange, Overlay, Scenario};
 use anabranch_sim::fabric::NodeId;
 use thiserror::Error;

@@ -24,7 +24,7 @@ const FLOWS: [&str; 6] = ["flow:reno", "flow:cubic", "flow:bbr", "flow:copa", "f
 const LONGEST: f64 = 2e6;
 
 /// A file with more blocks of one byte than a sender may remember packets, and some more.
-const MANY_BLOCKS: u64 = anabranch_proto::path_sender::MAX_REMEMBERED as u64 + 10_000;
+const MANY_BLOCKS: u64 = anabranch_proto::overlay::path_sender::MAX_REMEMBERED as u64 + 10_000;
 
 /// Something that happens to the network at an instant.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use anabranch_control::time::Time;
 use anabranch_proto::limiter::{LimitModel, WINDOW};
-use anabranch_proto::wire::OwnedDatagram;
+use anabranch_proto::overlay::wire::OwnedDatagram;
 use anabranch_sim::fabric::NodeId;
 use serde::Serialize;
 

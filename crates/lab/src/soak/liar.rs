@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use anabranch_control::path::{MAX_RELAYS, Stamp};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::hello::{COOKIE, Cookie, HelloBody, HelloReply};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
-use anabranch_proto::message::{FileName, Message, Offer};
-use anabranch_proto::packet::{Kind, Packet, PacketId, Route, Telemetry};
-use anabranch_proto::peer::Peer;
+use anabranch_proto::overlay::hello::{COOKIE, Cookie, HelloBody, HelloReply};
+use anabranch_proto::overlay::message::{FileName, Message, Offer};
+use anabranch_proto::overlay::packet::{Kind, Packet, PacketId, Route, Telemetry};
+use anabranch_proto::overlay::peer::Peer;
+use anabranch_proto::overlay::wire::{OwnedDatagram, Type};
 use anabranch_proto::seal::{Hello, PublicKey, Session};
-use anabranch_proto::wire::{OwnedDatagram, Type};
 use serde::Serialize;
 
 /// What is wrong with a relay.
@@ -322,7 +322,7 @@ fn lies(rng: &mut Rng) -> Telemetry {
 mod tests {
     use anabranch_control::units::Rate;
     use anabranch_proto::limiter::LimitModel;
-    use anabranch_proto::relay_node::RelayNode;
+    use anabranch_proto::overlay::relay_node::RelayNode;
     use anabranch_proto::seal::Identity;
     use anabranch_proto::transfer::{FileJob, Limits, Receiver};
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::Time;
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
-use anabranch_proto::peer::Peer;
+use anabranch_proto::overlay::peer::Peer;
+use anabranch_proto::overlay::wire::OwnedDatagram;
 use anabranch_proto::transfer::{FileDone, FileJob};
-use anabranch_proto::wire::OwnedDatagram;
 
 use super::liar::Liar;
 #[cfg(test)]

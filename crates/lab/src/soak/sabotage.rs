@@ -8,9 +8,9 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::machine::{Arrival, Machine, Out};
-use anabranch_proto::peer::Peer;
+use anabranch_proto::overlay::peer::Peer;
+use anabranch_proto::overlay::wire::OwnedDatagram;
 use anabranch_proto::transfer::Limits;
-use anabranch_proto::wire::OwnedDatagram;
 
 use super::case::{Case, RelayLimit, Trouble};
 use super::disks::SlowDisk;

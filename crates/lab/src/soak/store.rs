@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anabranch_proto::message::Offer;
+use anabranch_proto::overlay::message::Offer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, Partial, PartialId, Source, Store, StoreError};
 

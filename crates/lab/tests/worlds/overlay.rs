@@ -342,7 +342,7 @@ fn a_full_table_of_packets_waits_for_an_outcome() {
     scenario.overlay.join_every = Duration::SECOND * 1000;
     let measured = run(&scenario);
     assert_eq!(measured.seconds.len(), 45);
-    let remembered = anabranch_proto::path_sender::MAX_REMEMBERED as u32;
+    let remembered = anabranch_proto::overlay::path_sender::MAX_REMEMBERED as u32;
     let most = measured.seconds.iter().map(|second| second.sent).max().unwrap();
     // A full table is sent once in a round trip of 8 hops of 0.4 s.
     assert!((remembered / 4..remembered).contains(&most), "{most} packets in a second: the table is not full");

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::overlay::message::{FileName, Offer};
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 
 use super::{BLOCK, MOST_DEPTH, MOST_ENTRIES, problem_of_path};

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anabranch_proto::message::FileName;
+use anabranch_proto::overlay::message::FileName;
 
 use super::{LONGEST_PATH, MOST_ENTRIES, problem_of_path};
 use crate::disk::{MAX_SUFFIX, rename_without_replacing, with_suffix};

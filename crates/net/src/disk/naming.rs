@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use anabranch_proto::message::FileName;
+use anabranch_proto::overlay::message::FileName;
 
 /// How many other names are tried for a file whose name is taken.
 pub(crate) const MAX_SUFFIX: u32 = 1000;

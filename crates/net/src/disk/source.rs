@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::overlay::message::{FileName, Offer};
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 
 use crate::loopback::NoFiles;

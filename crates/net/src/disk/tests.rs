@@ -1,4 +1,4 @@
-use anabranch_proto::message::FileName;
+use anabranch_proto::overlay::message::FileName;
 use anabranch_proto::transfer::Owner;
 
 use super::room::free_in;

@@ -86,7 +86,7 @@ impl Receivers {
     /// Receives a flow whatever `accept` says, with or without a handshake; false if there are
     /// too many flows, this one is known, or there is no such socket.
     pub fn expect(&mut self, key: FlowKey, sink: Option<Box<dyn Sink>>) -> bool {
-        let key = FlowKey { from: anabranch_proto::wire::canonical(key.from), ..key };
+        let key = FlowKey { from: anabranch_proto::overlay::wire::canonical(key.from), ..key };
         key.port < self.sockets && self.runtime.machine_mut(key.port).expect(key, sink)
     }
 

@@ -321,7 +321,7 @@ impl Endpoint for ReceivingEndpoint {
             *port.unreadable() += 1;
             return;
         };
-        let arrival = Arrival { from: anabranch_proto::wire::canonical(arrival.from), ..arrival };
+        let arrival = Arrival { from: anabranch_proto::overlay::wire::canonical(arrival.from), ..arrival };
         let key = FlowKey { port: self.port, from: arrival.from, label };
         let Some(place) = self.admit(now, key, &body, port) else { return };
         let Some(flow) = self.flows.get(place) else { return };

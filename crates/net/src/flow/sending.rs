@@ -153,7 +153,7 @@ impl SendingEndpoint {
             getrandom::fill(&mut nonce).expect("the system has random numbers");
         }
         let remote = |address: SocketAddr| Remote {
-            address: anabranch_proto::wire::canonical(address),
+            address: anabranch_proto::overlay::wire::canonical(address),
             expected: 0,
             ce_count: 0,
         };
@@ -344,7 +344,7 @@ impl Endpoint for SendingEndpoint {
             *port.unreadable() += 1;
             return;
         };
-        let from = anabranch_proto::wire::canonical(arrival.from);
+        let from = anabranch_proto::overlay::wire::canonical(arrival.from);
         let Label { connection, receiver } = label;
         let is_from = |flow: &&mut Flow| {
             let remote = flow.remotes.get(usize::from(receiver));

@@ -3,7 +3,7 @@
 //! once their hash is right.
 //!
 //! ```text
-//! to the receiver:  length 2, offer (proto::message)
+//! to the receiver:  length 2, offer (proto::overlay::message)
 //! to the sender:    length 2, report: waiting, and its place in the queue, as often as need be
 //! to the sender:    length 2, report: accepted, and what is there from before
 //! to the receiver:  what of the file is not there, in its order
@@ -32,7 +32,7 @@ mod throttle;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use anabranch_proto::message::{Code, Message, Offer, Report};
+use anabranch_proto::overlay::message::{Code, Message, Offer, Report};
 use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::TransferError;
 use noq::{ConnectionError, RecvStream, SendStream, VarInt};

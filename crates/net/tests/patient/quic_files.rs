@@ -13,7 +13,7 @@ use anabranch_net::quic;
 use anabranch_net::quic::Steering;
 use anabranch_net::quic::identity::{self, Identity, PublicKey, Trust};
 use anabranch_net::quic::transfer::{Done, PROTOCOL, Progress, Receiver, Sender};
-use anabranch_proto::message::{FileName, Message, Offer};
+use anabranch_proto::overlay::message::{FileName, Message, Offer};
 use anabranch_proto::transfer::{Event, Limits, Senders, TransferError};
 use noq::Endpoint;
 use noq::crypto::rustls::QuicClientConfig;

@@ -8,12 +8,12 @@ use anabranch_control::units::Rate;
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
-use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::limiter::LimitModel;
-use anabranch_proto::packet::{Packet, PacketId, Route};
-use anabranch_proto::peer::Peer;
-use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::wire::{self, Datagram, Type};
+use anabranch_proto::overlay::forward_policy::ForwardPolicy;
+use anabranch_proto::overlay::packet::{Packet, PacketId, Route};
+use anabranch_proto::overlay::peer::Peer;
+use anabranch_proto::overlay::relay_node::RelayNode;
+use anabranch_proto::overlay::wire::{self, Datagram, Type};
 
 /// A relay at `listen`, and its port.
 fn relay(listen: &str, model: LimitModel) -> (Runtime<Peer>, u16) {

@@ -1,7 +1,7 @@
 //! The client's half: it says where it is, and hears whether its guard is there.
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::hello::Cookie;
+use anabranch_proto::overlay::hello::Cookie;
 
 use super::{LIFETIME, LinkFrame, PERIOD};
 use crate::packet::Label;

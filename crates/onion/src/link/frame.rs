@@ -10,7 +10,7 @@
 //! All have 64 bytes, so that no answer is longer than what asked for it; a packet has 1400, and is never
 //! taken for one of these.
 
-use anabranch_proto::hello::{COOKIE, Cookie};
+use anabranch_proto::overlay::hello::{COOKIE, Cookie};
 
 use crate::packet::{LABEL, Label};
 

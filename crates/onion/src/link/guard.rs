@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_control::time::Time;
-use anabranch_proto::hello::{Cookies, HelloBody};
+use anabranch_proto::overlay::hello::{Cookies, HelloBody};
 
 use super::{LIFETIME, LinkFrame};
 use crate::directory::Network;
@@ -123,7 +123,7 @@ fn address_of(address: SocketAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use anabranch_control::time::Duration;
-    use anabranch_proto::hello::Cookie;
+    use anabranch_proto::overlay::hello::Cookie;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use dyn_clone::{DynClone, clone_trait_object};
 
 use super::extents::Extents;
 use super::partial::Partial;
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 use crate::seal::SessionId;
 
 /// Why a store could not do something, for people.

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::extents::Extents;
-use crate::message::{MAX_BLOCK_RANGES, Offer};
+use crate::overlay::message::{MAX_BLOCK_RANGES, Offer};
 
 /// What is reported of the parts that are there over a stream, in bytes, so that it fits a message there.
 pub const MOST_BLOCK_RANGES: usize = 400;
@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
 
     proptest! {
         #[test]

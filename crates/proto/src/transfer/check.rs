@@ -4,7 +4,7 @@
 
 use super::around::{Source, Store};
 use super::error::TransferError;
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 use crate::seal::SessionId;
 
 /// Bytes of a file that are read and hashed in one step.
@@ -105,7 +105,7 @@ impl FileCheck {
 mod tests {
     use super::super::StoreError;
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
 
     /// Counts what gets its place.
     #[derive(Clone, Default)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::around::StoreError;
 use super::phase::{PATIENCE, Phase};
-use crate::message::{Code, Report};
+use crate::overlay::message::{Code, Report};
 use crate::printable::printable;
 use crate::seal::PublicKey;
 

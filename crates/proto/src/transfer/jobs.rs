@@ -11,7 +11,7 @@ use super::check::FileCheck;
 use super::error::TransferError;
 use super::extents::Extents;
 use super::partial::{Partial, PartialId};
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 use crate::seal::SessionId;
 
 /// Work on the file of one session.

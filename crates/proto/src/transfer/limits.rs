@@ -2,7 +2,7 @@
 
 use anabranch_control::time::Duration;
 
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 
 /// Files that are received at once.
 pub const FILES: usize = 16;
@@ -113,7 +113,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
 
     #[test]
     fn a_file_that_is_too_long_is_refused_with_the_longest_that_is_taken() {

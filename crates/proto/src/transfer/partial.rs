@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 use crate::seal::PublicKey;
 
 /// Mixed into what a file is known by: no other hash of the same bytes is the same.
@@ -94,7 +94,7 @@ impl Partial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
 
     #[test]
     fn another_owner_name_length_or_content_is_another_file_and_other_blocks_are_the_same() {

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 
 /// Bytes that are read at once, as many as make whole blocks; a block at least.
 const PART: u64 = 64 << 10;
@@ -105,7 +105,7 @@ pub const MOST_KEPT: usize = PART as usize * MAX_PARTS;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
     use proptest::prelude::*;
 
     fn offer(length: u64, block: u16) -> Offer {

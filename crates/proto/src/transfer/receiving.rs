@@ -35,8 +35,8 @@ use super::limits::Limits;
 use super::partial::{Owner, Partial, PartialId};
 use super::phase::PATIENCE;
 use super::senders::Senders;
-use crate::hello::{COOKIE, Cookies, HELLO, HelloBody, HelloReply};
-use crate::message::{Code, Message, Offer, Report};
+use crate::overlay::hello::{COOKIE, Cookies, HELLO, HelloBody, HelloReply};
+use crate::overlay::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Answered, Identity, PublicKey, SealError, Session, SessionId};
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.

@@ -32,13 +32,13 @@ use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
-use crate::courier::{Courier, Parcel};
-use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
-use crate::packet::{Kind, Packet, PacketId};
-use crate::path_sender::AckVerdict;
+use crate::overlay::courier::{Courier, Parcel};
+use crate::overlay::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
+use crate::overlay::packet::{Kind, Packet, PacketId};
+use crate::overlay::path_sender::AckVerdict;
+use crate::overlay::wire::{self, OwnedDatagram, Type};
 use crate::printable::printable;
 use crate::seal::{self, Hello, Identity, PublicKey, Session};
-use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting and offer leave once more.
 const REPEAT: Duration = Duration::from_millis(500);

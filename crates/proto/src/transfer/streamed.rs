@@ -12,7 +12,7 @@ use super::check::FileCheck;
 use super::error::TransferError;
 use super::extents::Extents;
 use super::partial::Partial;
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 use crate::seal::SessionId;
 
 /// A file that is being written. Who gives it up has the store suspend or discard it.
@@ -178,7 +178,7 @@ impl Streamed {
 mod tests {
     use super::super::partial::Owner;
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
 
     const SESSION: SessionId = SessionId(7);
 

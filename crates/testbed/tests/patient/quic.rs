@@ -9,7 +9,7 @@ use anabranch_net::disk::DiskStore;
 use anabranch_net::quic::identity::{self, Identity, Trust};
 use anabranch_net::quic::transfer::{PROTOCOL, Progress, Receiver, Sender};
 use anabranch_net::quic::{self, ControllerError};
-use anabranch_proto::message::{Code, FileName, Message, Offer, Report};
+use anabranch_proto::overlay::message::{Code, FileName, Message, Offer, Report};
 use anabranch_proto::transfer::{Event, Limits, Senders, TransferError};
 use anabranch_testbed::bulk::{Bulk, Library};
 

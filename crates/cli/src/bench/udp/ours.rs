@@ -14,14 +14,14 @@ use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEve
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
-use anabranch_proto::fair_share::{FairShare, MAX_SOURCES};
 use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig, TcpOptions};
-use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::limiter::LimitModel;
-use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
-use anabranch_proto::peer::Peer;
-use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::wire::{self, Datagram, Type};
+use anabranch_proto::overlay::fair_share::{FairShare, MAX_SOURCES};
+use anabranch_proto::overlay::forward_policy::ForwardPolicy;
+use anabranch_proto::overlay::packet::{Kind, Packet, PacketId, Route};
+use anabranch_proto::overlay::peer::Peer;
+use anabranch_proto::overlay::relay_node::RelayNode;
+use anabranch_proto::overlay::wire::{self, Datagram, Type};
 
 use super::super::processor_time;
 use super::plain::{self, socket};

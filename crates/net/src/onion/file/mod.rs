@@ -1,7 +1,7 @@
 //! A file over a stream of an onion session: the same conversation as over QUIC, on whatever a session's end is.
 //!
 //! ```text
-//! to the receiver:  length 2, offer (proto::message)
+//! to the receiver:  length 2, offer (proto::overlay::message)
 //! to the sender:    length 2, report: accepted, and what is there from before
 //! to the receiver:  what of the file is not there, in its order
 //! to the sender:    length 2, report: complete; or accepted, and all of it comes again, once

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_onion::session::{Reason, SessionName, StreamId};
-use anabranch_proto::message::{Code, Message, Offer, Report};
+use anabranch_proto::overlay::message::{Code, Message, Offer, Report};
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Event, Finished, Limits, Owner, Partial, PartialId, Store, Streamed, TransferError};
 

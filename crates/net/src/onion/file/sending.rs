@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use anabranch_onion::session::{Reason, StreamId};
-use anabranch_proto::message::{Code, Message, Offer, Report};
+use anabranch_proto::overlay::message::{Code, Message, Offer, Report};
 use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 

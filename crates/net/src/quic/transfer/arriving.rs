@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use anabranch_proto::message::{Code, Offer};
+use anabranch_proto::overlay::message::{Code, Offer};
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Event, Finished, Store, StoreError, Streamed, TransferError};
 use noq::{ConnectionError, ReadError, SendStream, UnorderedRecvStream, VarInt};

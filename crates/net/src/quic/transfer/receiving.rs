@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_proto::message::Code;
+use anabranch_proto::overlay::message::Code;
 use anabranch_proto::seal::{Identity, SessionId};
 use anabranch_proto::transfer::{Event, Limits, Owner, Partial, Senders, StoreError, TransferError};
 use noq::crypto::rustls::QuicServerConfig;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anabranch_proto::message::{Code, Message};
+use anabranch_proto::overlay::message::{Code, Message};
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{Source, TransferError, block_ranges};
 use noq::crypto::rustls::QuicClientConfig;

@@ -7,7 +7,7 @@ use anabranch_control::time::Time;
 use super::super::around::ReceiverCounters;
 use super::super::limits::Limits;
 use super::incoming::Incoming;
-use crate::message::{Code, Offer};
+use crate::overlay::message::{Code, Offer};
 use crate::seal::{PublicKey, Session};
 use crate::transfer::partial::PartialId;
 

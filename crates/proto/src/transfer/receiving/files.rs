@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use super::entry::{Closing, Entry, Phase, Step};
 use super::incoming::Incoming;
 use super::{MAX_KEPT, Receiver};
-use crate::message::Code;
+use crate::overlay::message::Code;
 use crate::seal::SessionId;
 use crate::transfer::around::Event;
 use crate::transfer::block_ranges;

@@ -9,7 +9,7 @@ use super::super::block_ranges;
 use super::super::extents::Extents;
 use super::super::jobs::Batch;
 use super::super::limits::Limits;
-use crate::message::Offer;
+use crate::overlay::message::Offer;
 
 /// A file that arrives.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::FileName;
+    use crate::overlay::message::FileName;
 
     proptest! {
         #[test]

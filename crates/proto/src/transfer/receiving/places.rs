@@ -15,7 +15,7 @@ use anabranch_control::time::{Duration, Time};
 use super::Receiver;
 use super::entry::Phase;
 use super::incoming::Incoming;
-use crate::message::{Code, Offer};
+use crate::overlay::message::{Code, Offer};
 use crate::seal::SessionId;
 use crate::transfer::around::Event;
 use crate::transfer::jobs::{Creation, FileTask};

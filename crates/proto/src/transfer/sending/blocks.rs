@@ -8,8 +8,8 @@ use anabranch_control::time::{Duration, Time};
 use super::super::block_ranges;
 use super::super::phase::Phase;
 use super::{Carried, FIRST_QUESTION, FileSender, REPEAT, write};
-use crate::message::Message;
-use crate::wire::OwnedDatagram;
+use crate::overlay::message::Message;
+use crate::overlay::wire::OwnedDatagram;
 
 /// The last blocks leave again after one and a quarter round trips, and the first ones follow the offer after
 /// a quarter of one, and no sooner than this: as long as a QUIC receiver may hold back an ACK (RFC 9000,

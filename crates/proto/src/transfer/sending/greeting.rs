@@ -8,11 +8,11 @@ use anabranch_control::time::{Duration, Time};
 
 use super::super::phase::Phase;
 use super::{Carried, FileSender, REPEAT};
-use crate::hello::{Cookie, HelloBody, HelloReply};
-use crate::packet::Packet;
-use crate::path_sender::AckVerdict;
+use crate::overlay::hello::{Cookie, HelloBody, HelloReply};
+use crate::overlay::packet::Packet;
+use crate::overlay::path_sender::AckVerdict;
+use crate::overlay::wire::{OwnedDatagram, Type};
 use crate::seal::SealError;
-use crate::wire::{OwnedDatagram, Type};
 
 /// After so long without any answer the sender greets anew, for the receiver may have been started
 /// again: a third of the time after which it gives up.

@@ -6,9 +6,9 @@ use anabranch_control::rtt::RttConfig;
 use anabranch_control::units::Bytes;
 
 use super::*;
-use crate::hello::{Cookie, HelloBody, HelloReply};
-use crate::message::FileName;
-use crate::path_sender::{PathSender, SenderConfig};
+use crate::overlay::hello::{Cookie, HelloBody, HelloReply};
+use crate::overlay::message::FileName;
+use crate::overlay::path_sender::{PathSender, SenderConfig};
 use crate::seal::{Identity, SessionId};
 use crate::transfer::sending::blocks::SPARE_PART;
 use crate::transfer::{Limits, Receiver, ReceiverCounters, Reply, Source, Store, StoreError};

@@ -8,8 +8,8 @@ use super::super::extents::Extents;
 use super::super::jobs::{Batch, FileTask};
 use super::super::{Source, Store, StoreError};
 use super::*;
-use crate::hello::{COOKIE, Cookie, HELLO};
-use crate::message::FileName;
+use crate::overlay::hello::{COOKIE, Cookie, HELLO};
+use crate::overlay::message::FileName;
 use crate::seal::Hello;
 
 const BLOCK: usize = 10;

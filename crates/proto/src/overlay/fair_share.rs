@@ -36,7 +36,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
 use crate::limiter::{LimitModel, WINDOW};
-use crate::wire::MAX_DATAGRAM;
+use crate::overlay::wire::MAX_DATAGRAM;
 
 /// Accounts that there are at once, at a relay for strangers: 160 KiB of table. A source has one or two.
 pub const MAX_SOURCES: usize = 4096;

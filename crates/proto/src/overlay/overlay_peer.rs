@@ -1,6 +1,6 @@
 //! A peer of an overlay as experiments need it: it relays, and sends data to random peers that it
 //! knows, as much as its controller allows. Packets have a route and a size, but no content: what
-//! runs on sockets is [`Peer`](crate::peer::Peer), around the same relay and the same sender.
+//! runs on sockets is [`Peer`](crate::overlay::peer::Peer), around the same relay and the same sender.
 
 use core::convert::Infallible;
 use core::fmt::Debug;
@@ -15,11 +15,11 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
-use crate::fair_share::Source;
 use crate::machine::{Arrival, Departure, Machine, Out};
-use crate::packet::{Kind, Packet, Route, Telemetry, TelemetryField};
-use crate::path_sender::{self, AckVerdict, PathSender};
-use crate::relay::{Relay, Verdict};
+use crate::overlay::fair_share::Source;
+use crate::overlay::packet::{Kind, Packet, Route, Telemetry, TelemetryField};
+use crate::overlay::path_sender::{self, AckVerdict, PathSender};
+use crate::overlay::relay::{Relay, Verdict};
 
 /// What a peer tells of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

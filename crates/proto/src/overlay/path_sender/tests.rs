@@ -3,7 +3,7 @@ use anabranch_control::path::registry::{self, Pacing, Setup};
 use proptest::prelude::*;
 
 use super::*;
-use crate::packet::{Telemetry, TelemetryField};
+use crate::overlay::packet::{Telemetry, TelemetryField};
 use anabranch_control::rng::Rng;
 
 fn sender(controller: &str) -> PathSender {

@@ -29,7 +29,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use anabranch_control::path::{MAX_RELAYS, Stamp};
 
 use crate::machine::Wire;
-use crate::packet::{Kind, Packet, PacketId, Route, Telemetry};
+use crate::overlay::packet::{Kind, Packet, PacketId, Route, Telemetry};
 
 /// The first bytes of every datagram.
 pub const MAGIC: [u8; 2] = *b"AB";

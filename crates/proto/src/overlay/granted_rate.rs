@@ -29,7 +29,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
 use crate::limiter::{LimitModel, Limiter};
-use crate::sources::Sources;
+use crate::overlay::sources::Sources;
 
 /// Gain of the spare capacity beyond [`NEAR`], and within.
 const SPARE_GAIN: f64 = 0.5;

@@ -27,7 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::wire;
+use crate::overlay::wire;
 
 /// Where a relay passes datagrams on.
 #[derive(Clone, Debug)]

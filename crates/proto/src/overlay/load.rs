@@ -8,11 +8,11 @@ use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
 
-use crate::courier::Courier;
-use crate::message::{FILLER_PREFIX, Message};
-use crate::packet::Packet;
+use crate::overlay::courier::Courier;
+use crate::overlay::message::{FILLER_PREFIX, Message};
+use crate::overlay::packet::Packet;
+use crate::overlay::wire::{OwnedDatagram, Type};
 use crate::seal::{self, Session};
-use crate::wire::{OwnedDatagram, Type};
 
 /// Sends fillers.
 #[derive(Clone, Debug)]

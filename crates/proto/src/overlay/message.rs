@@ -12,8 +12,8 @@
 
 use std::fmt;
 
+use crate::overlay::wire::DecodeError;
 use crate::printable::is_printable;
-use crate::wire::DecodeError;
 
 /// Bytes of a block's message before the block.
 pub const BLOCK_PREFIX: usize = 8 + 1 + 4;

@@ -14,10 +14,10 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
-use crate::bound::InFlightBound;
-use crate::packet::{Kind, Packet, PacketId, Route, Telemetry, TelemetryField};
-use crate::path_sender::{AckVerdict, Departure, PathSender};
-use crate::wire;
+use crate::overlay::bound::InFlightBound;
+use crate::overlay::packet::{Kind, Packet, PacketId, Route, Telemetry, TelemetryField};
+use crate::overlay::path_sender::{AckVerdict, Departure, PathSender};
+use crate::overlay::wire;
 
 /// How much may leave at once below an upload limit: what the limit lets through in this time.
 const UPLOAD_BURST: Duration = Duration::from_millis(10);
@@ -96,7 +96,7 @@ impl Courier {
         }
     }
 
-    /// The same, but no more is in flight than relays pass on, whatever they grant ([`bound`](crate::bound)).
+    /// The same, but no more is in flight than relays pass on, whatever they grant ([`bound`](crate::overlay::bound)).
     #[must_use]
     pub fn with_bound(self) -> Courier {
         let bound = Some(InFlightBound::new(self.addresses.len() - 1, self.sender.relays()));
@@ -222,7 +222,7 @@ mod tests {
     use anabranch_control::rtt::RttConfig;
 
     use super::*;
-    use crate::path_sender::SenderConfig;
+    use crate::overlay::path_sender::SenderConfig;
 
     const PACKET: Bytes = Bytes::new(1400);
 

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use crate::courier::Courier;
-use crate::load::LoadSender;
 use crate::machine::{Arrival, Departure, Machine, Out};
-use crate::relay_node::{Handling, RelayNode};
+use crate::overlay::courier::Courier;
+use crate::overlay::load::LoadSender;
+use crate::overlay::relay_node::{Handling, RelayNode};
+use crate::overlay::wire::{OwnedDatagram, Type};
 use crate::transfer::{FileDone, FileJob, FileSender, Receiver, Reply};
-use crate::wire::{OwnedDatagram, Type};
 
 /// Datagrams of its own that a peer sends in one call, so that a burst neither fills a socket's
 /// buffer nor keeps others waiting: 32 of them fit the smallest usual buffer (208 KiB) three times

@@ -16,13 +16,13 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use ipnet::IpNet;
 
-use crate::fair_share::FairShare;
-use crate::forward_policy::ForwardPolicy;
 use crate::limiter::LimitModel;
 use crate::machine::Arrival;
-use crate::packet::{Kind, Packet};
-use crate::relay::{Relay, Verdict};
-use crate::wire::{self, OwnedDatagram};
+use crate::overlay::fair_share::FairShare;
+use crate::overlay::forward_policy::ForwardPolicy;
+use crate::overlay::packet::{Kind, Packet};
+use crate::overlay::relay::{Relay, Verdict};
+use crate::overlay::wire::{self, OwnedDatagram};
 
 /// What becomes of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,12 +230,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fair_share::MAX_SOURCES;
     use crate::machine::{Departure, Machine, Out, Wire};
-    use crate::packet::{PacketId, Route};
-    use crate::peer::Peer;
+    use crate::overlay::fair_share::MAX_SOURCES;
+    use crate::overlay::packet::{PacketId, Route};
+    use crate::overlay::peer::Peer;
+    use crate::overlay::wire::{Datagram, Type};
     use crate::transfer::FileJob;
-    use crate::wire::{Datagram, Type};
 
     const LIMIT: Rate = Rate::from_bytes_per_sec(1_000);
 

@@ -9,10 +9,10 @@ use core::hash::Hash;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use crate::fair_share::{FairShare, Source, Traffic};
-use crate::granted_rate::GrantedRate;
 use crate::limiter::{Admission, LimitModel, Limiter};
-use crate::packet::{Kind, Packet, TelemetryField};
+use crate::overlay::fair_share::{FairShare, Source, Traffic};
+use crate::overlay::granted_rate::GrantedRate;
+use crate::overlay::packet::{Kind, Packet, TelemetryField};
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{PacketId, Route};
+    use crate::overlay::packet::{PacketId, Route};
 
     fn packet() -> Packet<u32> {
         Packet::new(PacketId::default(), 1, Kind::Data, Route::new(0, [1, 2].into_iter(), 3))

@@ -17,7 +17,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_control::wake::Wake;
 
-use crate::packet::{PacketId, TelemetryField};
+use crate::overlay::packet::{PacketId, TelemetryField};
 
 /// The most packets that one sender remembers, in flight and late together.
 pub const MAX_REMEMBERED: usize = 1 << 17;
@@ -41,7 +41,7 @@ pub struct Departure {
     /// Its name, to come back with the ACK.
     pub id: PacketId,
     /// What the ACK must prove to know: a keyed function of `id`, and not a cryptographic one. What
-    /// travels on a network is masked with one ([`Courier`](crate::courier::Courier)).
+    /// travels on a network is masked with one ([`Courier`](crate::overlay::courier::Courier)).
     pub nonce: u64,
     /// The smoothed round-trip time, for the relays, once one was seen.
     pub round_trip: Option<Duration>,

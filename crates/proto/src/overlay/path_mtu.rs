@@ -19,10 +19,10 @@ use anabranch_control::path::MAX_RELAYS;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use crate::hello::{HELLO, HelloBody, HelloReply};
 use crate::machine::{Arrival, Departure, Machine, Out};
-use crate::packet::{Kind, Packet, PacketId, Route};
-use crate::wire::{self, OwnedDatagram, Type};
+use crate::overlay::hello::{HELLO, HelloBody, HelloReply};
+use crate::overlay::packet::{Kind, Packet, PacketId, Route};
+use crate::overlay::wire::{self, OwnedDatagram, Type};
 
 /// Routes that are tried at most.
 pub const MAX_ROUTES: usize = 16;

@@ -16,7 +16,7 @@
 //! see another one.
 //!
 //! A hello is as long as the longest message of a handshake allows, so that no reply is longer. One
-//! that is longer tries which packets the path carries ([`path_mtu`](crate::path_mtu)).
+//! that is longer tries which packets the path carries ([`path_mtu`](crate::overlay::path_mtu)).
 //! The proof travels in the clear, for nothing can be opened before the handshake: a relay can
 //! answer in the receiver's name with a cookie, which the receiver then refuses and replaces. Only what is
 //! sealed in an answer proves that the receiver was reached.
@@ -183,9 +183,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::packet::Kind;
+    use crate::overlay::packet::Kind;
+    use crate::overlay::wire;
     use crate::seal::{Hello, Identity};
-    use crate::wire;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
