@@ -14,10 +14,12 @@ with the same controller and metric the later one counts.
     python3 experiments/tables.py out/parts out/again
 
 Without a folder it only counts anew, for the project's README.md, what the pages and
-quick-verdicts.csv say, which it does after writing pages too.
+quick-verdicts.csv say, and says on pages whose quick run has since come to other verdicts
+that they are older, which it does after writing pages too.
 """
 
 import csv
+import hashlib
 import json
 import pathlib
 import re
@@ -50,6 +52,9 @@ PAPERS = {
 KINDS = ["predeclared", "after", "fitted"]
 VERDICTS = {"agrees": "agrees", "disagrees": "**disagrees**", "open": "open", None: "–"}
 BEGIN, END = "<!-- figures of a full run -->", "<!-- end of figures -->"
+# What quick runs said at the time of a page's full run, and what a page says once they say something else.
+QUICK = re.compile(r"<!-- quick runs said ([0-9a-f]{8}) -->")
+OLDER = "**Older than the code**: since this run, quick runs of this experiment have come to other verdicts.\n"
 BEGIN_ALL, END_ALL = "<!-- verdicts of all experiments -->", "<!-- end of verdicts -->"
 
 
@@ -167,13 +172,37 @@ def merged(parts, expected):
     return result | {"rows": rows, "totals": totals}
 
 
+def quick_runs(here):
+    """The lines of quick-verdicts.csv, by their experiments."""
+    lines = {}
+    for line in csv.DictReader((here / "quick-verdicts.csv").read_text(encoding="utf-8").splitlines()):
+        lines.setdefault(line["experiment"], []).append(line)
+    return lines
+
+
+def digest(lines):
+    """Eight hexadecimal digits for what a quick run said of an experiment."""
+    said = sorted(",".join(line.values()) for line in lines)
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:8]
+
+
+def aged(figures, lines):
+    """A page's figures, which say that they are older than the code if quick runs now come to other verdicts."""
+    figures = figures.replace(OLDER, "")
+    then = QUICK.search(figures)
+    if not figures.strip() or not lines or (then and then.group(1) == digest(lines)):
+        return figures
+    return f"\n\n{OLDER}\n{figures.lstrip()}"
+
+
 def counts_of(here):
     """For each experiment, whether its page shows a full run, and how many rows of each kind agree, disagree and are
     open: in that run or, where there is none, in the quick run that quick-verdicts.csv keeps."""
     quick = {}
-    for line in csv.DictReader((here / "quick-verdicts.csv").read_text(encoding="utf-8").splitlines()):
-        tally = quick.setdefault(line["experiment"], {kind: dict.fromkeys(["agrees", "disagrees", "open"], 0) for kind in KINDS})
-        tally[line["range"]][line["verdict"]] += 1
+    for name, lines in quick_runs(here).items():
+        quick[name] = {kind: dict.fromkeys(["agrees", "disagrees", "open"], 0) for kind in KINDS}
+        for line in lines:
+            quick[name][line["range"]][line["verdict"]] += 1
     for page in sorted(here.glob("*/README.md")):
         name = page.parent.name
         figures = page.read_text(encoding="utf-8").split(BEGIN, 1)[1].split(END, 1)[0]
@@ -215,6 +244,7 @@ def write_between(page, begin, end, what):
 
 def main():
     folders, here = [pathlib.Path(folder) for folder in sys.argv[1:]], pathlib.Path(__file__).parent
+    quick = quick_runs(here)
     for page in sorted(here.glob("*/README.md")) if folders else []:
         name = page.parent.name
         found = [rows for folder in folders for rows in sorted(folder.rglob(f"{name}/rows.json"))]
@@ -229,7 +259,17 @@ def main():
         for subject, metric in expected:
             if (subject, metric) not in there:
                 print(f"{name}: no figure for {subject}, {metric}", file=sys.stderr)
-        write_between(page, BEGIN, END, tables(result, of_paper(SOURCES, name)))
+        said = tables(result, of_paper(SOURCES, name))
+        if name in quick:
+            said += f"\n\n<!-- quick runs said {digest(quick[name])} -->"
+        write_between(page, BEGIN, END, said)
+    for page in sorted(here.glob("*/README.md")):
+        text = page.read_text(encoding="utf-8")
+        before, rest = text.split(BEGIN, 1)
+        figures, after = rest.split(END, 1)
+        new = f"{before}{BEGIN}{aged(figures, quick.get(page.parent.name))}{END}{after}"
+        if new != text:
+            page.write_text(new, encoding="utf-8")
     write_between(here.parent / "README.md", BEGIN_ALL, END_ALL, of_all(here))
 
 

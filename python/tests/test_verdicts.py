@@ -1,5 +1,6 @@
 """README.md's table of all verdicts says what the experiments' pages and their quick runs say."""
 
+import csv
 import importlib.util
 from pathlib import Path
 
@@ -61,3 +62,40 @@ def test_pages_are_in_that_order():
         seen += len(numbers)
         assert numbers == sorted(numbers, reverse=True), page
     assert seen > 100
+
+
+def figures_of(page):
+    return page.read_text(encoding="utf-8").split(tables.BEGIN)[1].split(tables.END)[0]
+
+
+def test_pages_whose_quick_runs_say_something_else_by_now_say_that_they_are_older():
+    quick = tables.quick_runs(EXPERIMENTS)
+    for page in EXPERIMENTS.glob("*/README.md"):
+        figures = figures_of(page)
+        assert figures == tables.aged(figures, quick.get(page.parent.name)), f"{page}: run python3 experiments/tables.py"
+
+
+def test_a_page_is_older_once_a_verdict_turns_and_no_longer_once_it_is_run_again():
+    line = {"experiment": "c3-loss", "subject": "cubic", "metric": "kept", "range": "after", "verdict": "agrees"}
+    figures = f"\n\n| ... |\n\nFirst seed 1.\n\n<!-- quick runs said {tables.digest([line])} -->\n\n"
+    assert tables.aged(figures, [line]) == figures
+    other = [line | {"verdict": "open"}]
+    older = tables.aged(figures, other)
+    assert older.startswith(f"\n\n{tables.OLDER}\n| ... |") and tables.aged(older, other) == older
+    assert tables.aged(older, [line]).strip() == figures.strip()
+    assert tables.aged("\n\n", other) == "\n\n" and tables.aged(figures, None) == figures
+
+
+def is_shown(figures, subject, metric):
+    """Whether a figure has a line of its own, or one for its value of a parameter in a table of its metric."""
+    base, _, at = metric.rstrip("]").partition("[")
+    return f"\n| {subject} | `{metric}` |" in figures or (f"\n| `{base}`" in figures and f"\n| {at} |" in figures)
+
+
+def test_every_judged_figure_is_on_its_page():
+    for page in EXPERIMENTS.glob("*/README.md"):
+        figures = figures_of(page)
+        lines = (page.parent / "expected.csv").read_text(encoding="utf-8").splitlines()
+        judged = [line for line in csv.DictReader(line for line in lines if not line.startswith("#")) if line["kind"]]
+        missing = [line["metric"] for line in judged if not is_shown(figures, line["subject"], line["metric"])]
+        assert not figures.strip() or missing == [], page
