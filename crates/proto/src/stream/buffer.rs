@@ -16,6 +16,7 @@ use anabranch_control::time::{Duration, Time};
 use super::message::BufferMap;
 use super::packet::{PacketId, SliceSet, Stamp};
 use super::source_clock::SourceClock;
+use super::wire::MOST_MAP_WORDS;
 
 /// How long packets wait for what is missing, and how many are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,9 +243,10 @@ impl<P: Clone> Buffer<P> {
         word
     }
 
-    /// What is held from about `from` on.
+    /// What is held from about `from` on, or the newest that a map has room for.
     pub fn map(&self, from: PacketId) -> BufferMap {
-        let base = from.max(self.oldest()).0 / WORD * WORD;
+        let told = PacketId(self.end.0.saturating_sub((MOST_MAP_WORDS as u64 - 1) * WORD));
+        let base = from.max(self.oldest()).max(told).0 / WORD * WORD;
         let words = (base..self.end.0).step_by(WORD as usize).map(|base| self.word(base)).collect();
         BufferMap { base: PacketId(base), words }
     }
@@ -340,6 +342,17 @@ mod tests {
         let out = released(&mut buffer, &clock, at(1050));
         assert_eq!(out, [Release::Skipped(PacketId(0), 100), Release::Packet(PacketId(100), 100)]);
         assert_eq!(come(&mut buffer, &mut clock, 36), Inserted::TooOld);
+    }
+
+    #[test]
+    fn a_map_that_has_not_room_for_all_tells_the_newest() {
+        let mut buffer = Buffer::new(BufferConfig { capacity: 1 << 14, ..CONFIG }, PacketId(0));
+        (0..12_345).for_each(|id| assert_eq!(buffer.insert(PacketId(id), Stamp::default(), id), Inserted::New));
+        let map = buffer.map(PacketId(0));
+        assert_eq!(map.words.len(), MOST_MAP_WORDS);
+        let oldest = map.base.0;
+        assert!(12_345 - oldest > 64 * (MOST_MAP_WORDS as u64 - 1), "{oldest}");
+        assert!((oldest..12_345).all(|id| map.contains(PacketId(id))));
     }
 
     proptest! {

@@ -98,6 +98,8 @@ pub(super) struct Watching<A, C: Content> {
     /// Of each slice, the packet up to which its feed had pushed at the last tick.
     pub(super) pushed: Vec<PacketId>,
     pub(super) next_map: Time,
+    /// When all neighbours may be told again that something is missing.
+    pub(super) next_told: Time,
     pub(super) next_round: Time,
     pub(super) manifest_holes: ManifestHoles,
     /// When missing manifests may be asked for again.
@@ -246,7 +248,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 let within = info.mode.leaves_within();
                 let mut mesh = Mesh::new(info.mode == Mode::Mesh);
                 let mut receiving = Receiving::new(now, self.config.source, self.config.buffer, info.begin, within);
-                if mesh.is_alone() {
+                if info.mode.has_mesh() {
                     receiving.ask_below();
                 }
                 if let Some(server) = self.server {
@@ -266,6 +268,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     monitoring: Monitoring::new(u64::from(client)),
                     pushed: vec![pushed_from; usize::from(slices)],
                     next_map: now,
+                    next_told: now,
                     next_round: now,
                     manifest_holes: ManifestHoles::default(),
                     next_question: now,
@@ -349,7 +352,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if let Some((_, packet)) = watching.receiving.buffer().get(id) {
             watching.monitoring.on_packet(C::packet_length(packet));
         }
-        for (child, is_moved) in watching.pushing.receivers(id.slice(watching.info.slices)) {
+        for (child, is_moved) in watching.pushing.receivers(id) {
             if child == from {
                 continue;
             }
@@ -437,6 +440,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                 if peer.is_wanted {
                     self.become_neighbour(now, session);
                 }
+            }
+            if let Some(watching) = &self.watching {
+                self.ask_for(session, watching.feeds.of_session(session), sessions);
             }
             return;
         }

@@ -214,12 +214,20 @@ impl<A: Copy> Feeds<A> {
         });
     }
 
-    /// The feed of `slice` has this session: from which packet on it is to push.
-    pub fn set_session(&mut self, now: Time, slice: u8, session: SessionId) -> PacketId {
+    /// The feed of `slice` has this session.
+    pub fn set_session(&mut self, now: Time, slice: u8, session: SessionId) {
         let slice = &mut self.slices[usize::from(slice)];
         slice.session = Some(session);
         slice.begins_until = now + BEGINNING;
-        slice.last
+    }
+
+    /// Which slices are to be pushed over `session`.
+    pub fn of_session(&self, session: SessionId) -> SliceSet {
+        let mut slices = SliceSet::default();
+        for (slice, _) in (0..).zip(&self.slices).filter(|(_, state)| state.session == Some(session)) {
+            slices.insert(slice);
+        }
+        slices
     }
 
     /// A packet of `slice` has come from `from`, new or not.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_control::time::Time;
 
-use super::client::{Client, ClientEvent};
+use super::client::{Client, ClientEvent, Watching};
 use super::content::Content;
 use super::feeds::Step;
 use super::message::{Assignment, Contact, Message};
-use super::packet::SliceSet;
+use super::packet::{PacketId, SliceSet};
 use crate::session::{SessionId, Sessions};
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
@@ -78,8 +78,27 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     pub(super) fn subscribe(&mut self, now: Time, slice: u8, session: SessionId, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &mut self.watching else { return };
-        let from = watching.feeds.set_session(now, slice, session);
-        sessions.send(session, Message::Subscribe { slices: SliceSet(1 << slice), from });
+        watching.feeds.set_session(now, slice, session);
+        // Until the session stands another parent may go on.
+        if self.peers.stands(session) {
+            self.ask_for(session, SliceSet(1 << slice), sessions);
+        }
+    }
+
+    /// Asks for `slices`, which are to come over `session`: from the first packet on that is not here of those that the
+    /// feed has not pushed. One before it may have pushed some meanwhile.
+    pub(super) fn ask_for(&self, session: SessionId, slices: SliceSet, sessions: &mut impl Sessions<Self>) {
+        let Some(Watching { info, feeds, receiving, .. }) = &self.watching else { return };
+        let mut alike: BTreeMap<PacketId, SliceSet> = BTreeMap::new();
+        for slice in slices.iter() {
+            let brought = feeds.brought(slice);
+            let is_missing = |id: &PacketId| id.slice(info.slices) == slice && !receiving.buffer().contains(*id);
+            let missing = (feeds.pushed(slice).0..brought.0).map(PacketId).find(is_missing);
+            alike.entry(missing.unwrap_or(brought)).or_default().insert(slice);
+        }
+        for (from, slices) in alike {
+            sessions.send(session, Message::Subscribe { slices, from });
+        }
     }
 
     /// The session with another client, which begins if there is none. None leads to somebody who forges.

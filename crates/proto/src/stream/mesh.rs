@@ -18,12 +18,19 @@ use crate::session::SessionId;
 /// its neighbours take 30 % of a line of 1 Mbit/s, and what it asks for and its ACKs wait behind them.
 pub const MAP_PERIOD: Duration = Duration::from_millis(200);
 
-/// The same where trees carry it: maps only say who can fill a hole, of which there are few. Twice as often, they
-/// and their ACKs are 1 % more overhead.
-pub const MAP_PERIOD_BESIDE_TREES: Duration = Duration::from_millis(1000);
-
-/// Whoever misses something there tells neighbours so soon what it has: what makes it miss packets makes them.
+/// Where trees carry it, maps only say who can fill a hole, of which there are few: whoever misses something tells its
+/// neighbours what it has, and they answer with what they have, no more often than this. What makes one miss packets
+/// makes others.
 pub const MAP_PERIOD_WITH_HOLES: Duration = Duration::from_millis(500);
+
+/// A new neighbour is told so often what is here without asking, while it may lack what it begins with: what players
+/// wait for, and as long again.
+pub const MAP_PERIOD_OF_NEW: Duration = Duration::from_millis(1000);
+const NEW: Duration = Duration::from_millis(6000);
+
+/// A question may come so much sooner behind the one before than it left: it waited less on its way, by the round in
+/// which each is asked.
+const EARLY: Duration = super::client::ROUND;
 
 /// Packets that a neighbour is asked for in a round. The paper has one block; a block of it is some
 /// tens of our packets.
@@ -72,6 +79,9 @@ const MEMORY: Duration = Duration::from_millis(10_000);
 struct Neighbour {
     session: SessionId,
     map: Option<Arc<BufferMap>>,
+    /// Since when it is one, and when it was last told what is here.
+    since: Time,
+    told: Option<Time>,
     /// Packets that it was asked for and may still send.
     asked: usize,
     /// How many those may be: one more each time that as many came, or in a mesh alone came soon, and there one less
@@ -111,14 +121,44 @@ impl Mesh {
         self.is_alone
     }
 
+    /// All neighbours are told what is here, or all that are new.
+    pub fn tell(&mut self, now: Time, only_new: bool, mut tell: impl FnMut(SessionId)) {
+        for neighbour in self.neighbours.iter_mut().filter(|neighbour| !only_new || now < neighbour.since + NEW) {
+            neighbour.told = Some(now);
+            tell(neighbour.session);
+        }
+    }
+
+    /// Whether `session` leads to a neighbour that is to be told what is here, as is then noted: it was not told for
+    /// [`MAP_PERIOD_WITH_HOLES`], less what its next question may come early.
+    pub fn may_be_told(&mut self, now: Time, session: SessionId) -> bool {
+        let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) else {
+            return false;
+        };
+        let may = neighbour.told.is_none_or(|told| now + EARLY >= told + MAP_PERIOD_WITH_HOLES);
+        if may {
+            neighbour.told = Some(now);
+        }
+        may
+    }
+
     /// `session` leads to a neighbour. False if there are too many.
-    pub fn add(&mut self, session: SessionId) -> bool {
+    pub fn add(&mut self, now: Time, session: SessionId) -> bool {
         if self.neighbours.iter().any(|neighbour| neighbour.session == session) {
             return true;
         }
         let has_room = self.neighbours.len() < MOST_NEIGHBOURS;
         if has_room {
-            self.neighbours.push(Neighbour { session, map: None, asked: 0, most: FIRST_OWED, is_new: self.is_alone });
+            let is_new = self.is_alone;
+            self.neighbours.push(Neighbour {
+                session,
+                map: None,
+                since: now,
+                told: None,
+                asked: 0,
+                most: FIRST_OWED,
+                is_new,
+            });
         }
         has_room
     }
@@ -241,7 +281,15 @@ impl Mesh {
 
     fn server_of(&mut self, session: SessionId) -> &mut Neighbour {
         let most = MAX_WANTED as f64;
-        self.server.get_or_insert(Neighbour { session, map: None, asked: 0, most, is_new: false })
+        self.server.get_or_insert(Neighbour {
+            session,
+            map: None,
+            since: Time::ZERO,
+            told: None,
+            asked: 0,
+            most,
+            is_new: false,
+        })
     }
 
     /// Forgets questions that were not answered, and those about packets below `next`.
@@ -352,7 +400,7 @@ mod tests {
     fn each_packet_is_asked_of_one_who_has_it_and_the_work_is_shared() {
         let mut mesh = Mesh::default();
         for session in 0..2 {
-            assert!(mesh.add(SessionId(session)));
+            assert!(mesh.add(at(0), SessionId(session)));
         }
         mesh.on_map(SessionId(0), map(64, &[0b1111]));
         mesh.on_map(SessionId(1), map(64, &[0b11]));
@@ -362,9 +410,27 @@ mod tests {
     }
 
     #[test]
+    fn a_neighbour_is_told_again_only_after_a_while_so_that_an_answer_has_no_answer() {
+        let mut mesh = Mesh::default();
+        (1..=2).for_each(|session| assert!(mesh.add(at(0), SessionId(session))));
+        let may = |mesh: &mut Mesh, millis: u64| [1, 2, 3].map(|other| mesh.may_be_told(at(millis), SessionId(other)));
+        assert_eq!(may(&mut mesh, 0), [true, true, false], "the third is no neighbour");
+        let mut told = Vec::new();
+        mesh.tell(at(300), false, |session| told.push(session.0));
+        assert_eq!((told, may(&mut mesh, 699)), (vec![1, 2], [false; 3]));
+        assert_eq!(may(&mut mesh, 700), [true, true, false]);
+        let new = |mesh: &mut Mesh, now: Time| {
+            let mut told = Vec::new();
+            mesh.tell(now, true, |session| told.push(session.0));
+            told
+        };
+        assert_eq!((new(&mut mesh, at(5999)), new(&mut mesh, at(6000))), (vec![1, 2], vec![]));
+    }
+
+    #[test]
     fn what_does_not_come_is_asked_for_again() {
         let mut mesh = Mesh::default();
-        mesh.add(SessionId(3));
+        mesh.add(at(0), SessionId(3));
         mesh.on_map(SessionId(3), map(0, &[0b111]));
         assert_eq!(asked(&mut mesh, at(0), &[0, 1]), [(3, vec![0, 1])]);
         mesh.on_packet(at(100), PacketId(0));
@@ -404,7 +470,7 @@ mod tests {
     #[test]
     fn a_neighbour_is_asked_for_no_more_than_it_may_owe() {
         let mut mesh = Mesh::default();
-        mesh.add(SessionId(0));
+        mesh.add(at(0), SessionId(0));
         mesh.on_map(SessionId(0), map(0, &[u64::MAX, u64::MAX]));
         let sought: Vec<u64> = (0..128).collect();
         let mut owed = 0;
@@ -425,7 +491,7 @@ mod tests {
     fn who_is_served_late_in_a_mesh_alone_asks_for_more_than_the_stream_brings_until_it_asks_again() {
         let mut mesh = Mesh::new(true);
         for session in 0..4 {
-            mesh.add(SessionId(session));
+            mesh.add(at(0), SessionId(session));
             mesh.on_map(SessionId(session), map(0, &[u64::MAX; 4]));
         }
         // 200 packets a second; none of those that were asked for comes, many times.
@@ -458,7 +524,7 @@ mod tests {
     #[test]
     fn in_a_mesh_alone_a_neighbour_whose_packets_come_late_is_asked_for_less_before_any_is_lost() {
         let mut mesh = Mesh::new(true);
-        mesh.add(SessionId(0));
+        mesh.add(at(0), SessionId(0));
         mesh.on_map(SessionId(0), map(0, &[u64::MAX; 4]));
         let sought: Vec<u64> = (0..256).collect();
         assert_eq!(asked(&mut mesh, at(0), &sought)[0].1.len(), 8);
@@ -485,7 +551,7 @@ mod tests {
     #[test]
     fn what_nobody_says_that_it_has_is_nowhere() {
         let mut mesh = Mesh::default();
-        mesh.add(SessionId(0));
+        mesh.add(at(0), SessionId(0));
         mesh.on_map(SessionId(0), map(64, &[0b101]));
         assert_eq!([63, 64, 65, 66].map(|id| mesh.is_anywhere(PacketId(id))), [false, true, false, true]);
     }

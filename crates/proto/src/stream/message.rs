@@ -270,6 +270,13 @@ pub struct BufferMap {
 }
 
 impl BufferMap {
+    /// How many words there are, from the first on, whose packets are all there, as most of what is old is: their
+    /// number is sent in their place.
+    #[inline]
+    pub fn whole_words(&self) -> usize {
+        self.words.iter().take_while(|&&word| word == u64::MAX).count()
+    }
+
     /// Whether it says that `id` is there.
     #[inline]
     pub fn contains(&self, id: PacketId) -> bool {
@@ -344,7 +351,7 @@ impl<C: Content> WireLength for Datagram<C> {
         match self {
             Datagram::Packet { packet, .. } => PACKET_HEADER + C::packet_length(packet),
             Datagram::Manifest(manifest) => DATAGRAM_TAG + manifest.wire_length(),
-            Datagram::Have(map) => 1 + 8 + 8 * map.words.len(),
+            Datagram::Have(map) => 1 + 8 + 1 + 8 * (map.words.len() - map.whole_words()),
             Datagram::Want(ids) => 1 + 8 + 2 * ids.len(),
             Datagram::WantManifests(..) => 1 + 8 + 8,
             Datagram::Explore { packet, .. } => EXPLORATION_HEADER + C::packet_length(packet),

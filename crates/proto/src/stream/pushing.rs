@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use anabranch_control::time::{Duration, Time};
 
 use super::content::ClientId;
-use super::packet::SliceSet;
+use super::packet::{PacketId, SliceSet};
 use super::peers::MOST_SESSIONS;
+use super::serving::Subscription;
 use crate::session::SessionId;
 
 /// How long a child is served that the server has not assigned, or has assigned to another: what the
@@ -36,6 +37,8 @@ const UNASSIGNED_PAUSE: Duration = Duration::from_millis(10_000);
 struct Child {
     session: SessionId,
     client: ClientId,
+    /// What comes before this it has, or never wants.
+    from: PacketId,
     /// Since when the server has not named it; none while it does.
     unassigned_since: Option<Time>,
     /// The server had named it, and does not any more.
@@ -75,11 +78,20 @@ impl Pushing {
         self.places = places;
     }
 
-    /// Who gets `slice`, and whether the server has moved it to another parent: that one pushes soon, or does already.
+    /// Who gets `id`, and whether the server has moved it to another parent: that one pushes soon, or does already.
     #[inline]
-    pub fn receivers(&self, slice: u8) -> impl Iterator<Item = (SessionId, bool)> {
-        let children = self.children[usize::from(slice)].iter().filter(|child| !child.is_silent);
-        children.map(|child| (child.session, child.is_moved))
+    pub fn receivers(&self, id: PacketId) -> impl Iterator<Item = (SessionId, bool)> {
+        let children = self.children[usize::from(id.slice(self.slices()))].iter();
+        let receive = children.filter(move |child| !child.is_silent && id >= child.from);
+        receive.map(|child| (child.session, child.is_moved))
+    }
+
+    /// Whether `id` goes over `session` as soon as it is here. Who asks for what comes before all that it was to get is
+    /// to get that as well.
+    pub fn on_wanted(&mut self, session: SessionId, id: PacketId) -> bool {
+        let slice = usize::from(id.slice(self.slices()));
+        let child = self.children[slice].iter_mut().find(|child| child.session == session);
+        child.map(|child| child.from = child.from.min(id)).is_some()
     }
 
     /// How many children there are that answer, over all slices.
@@ -115,9 +127,10 @@ impl Pushing {
         served
     }
 
-    /// `client` asks for `slices`: those that there is no room for. Slices that do not exist are among
+    /// Somebody asks for slices: those that there is no room for. Slices that do not exist are among
     /// them. Without the server's word somebody gets places only for a while.
-    pub fn on_subscribe(&mut self, now: Time, session: SessionId, client: ClientId, slices: SliceSet) -> SliceSet {
+    pub(super) fn on_subscribe(&mut self, now: Time, asked: Subscription) -> SliceSet {
+        let Subscription { session, client, slices, from } = asked;
         let mut refused = SliceSet::default();
         // The server's word may come later than the child's.
         let most = most_served(self.places);
@@ -135,7 +148,7 @@ impl Pushing {
                 continue;
             }
             let unassigned_since = if is_assigned { None } else { Some(now) };
-            children.push(Child { session, client, unassigned_since, is_moved: false, is_silent: false });
+            children.push(Child { session, client, from, unassigned_since, is_moved: false, is_silent: false });
             self.held += 1;
         }
         refused
@@ -223,7 +236,7 @@ mod tests {
     const OTHER: (SessionId, ClientId) = (SessionId(1), ClientId(11));
 
     fn ask(pushing: &mut Pushing, now: Time, (session, client): (SessionId, ClientId), slices: u64) -> u64 {
-        pushing.on_subscribe(now, session, client, SliceSet(slices)).0
+        pushing.on_subscribe(now, Subscription { session, client, slices: SliceSet(slices), from: PacketId(0) }).0
     }
 
     fn sweep(pushing: &mut Pushing, now: Time) -> Vec<(SessionId, u8)> {
@@ -296,7 +309,8 @@ mod tests {
         pushing.on_assigned(at(0), 0, vec![ONE.1]);
         ask(&mut pushing, at(0), ONE, 1);
         ask(&mut pushing, at(0), OTHER, 1);
-        let receivers = |pushing: &Pushing| pushing.receivers(0).map(|(session, moved)| (session.0, moved)).collect();
+        let receivers =
+            |pushing: &Pushing| pushing.receivers(PacketId(0)).map(|(session, moved)| (session.0, moved)).collect();
         let nobody: Vec<(u32, bool)> = receivers(&pushing);
         assert_eq!(nobody, [(0, false), (1, false)], "the server's word on the other may come yet");
         for millis in [100, 200] {
@@ -307,6 +321,18 @@ mod tests {
         pushing.on_assigned(at(300), 0, vec![ONE.1, OTHER.1]);
         let back: Vec<(u32, bool)> = receivers(&pushing);
         assert_eq!(back, [(0, false), (1, false)]);
+    }
+
+    #[test]
+    fn nobody_gets_what_comes_before_all_that_it_has_asked_for() {
+        let mut pushing = Pushing::new(2);
+        pushing.set_places(4);
+        let (session, client) = ONE;
+        pushing.on_subscribe(at(0), Subscription { session, client, slices: SliceSet(0b11), from: PacketId(100) });
+        let gets = |pushing: &Pushing, id: u64| pushing.receivers(PacketId(id)).count() == 1;
+        assert_eq!([98, 99, 100, 101].map(|id| gets(&pushing, id)), [false, false, true, true]);
+        assert!(pushing.on_wanted(session, PacketId(96)) && !pushing.on_wanted(OTHER.0, PacketId(50)));
+        assert_eq!([94, 96, 98, 97, 99].map(|id| gets(&pushing, id)), [false, true, true, false, false]);
     }
 
     #[test]

@@ -100,9 +100,8 @@ impl<C: Content> Receiving<C> {
         }
     }
 
-    /// What players wait for waits for its manifest also where only later ones are here: it is asked for. Where a mesh
-    /// alone carries the stream, a newcomer's first generation may leave just when it is let in, and its manifest goes
-    /// to a few others.
+    /// What players wait for waits for its manifest also where only later ones are here: it is asked for. A newcomer's
+    /// first generations may be announced just when it is let in, to others.
     pub fn ask_below(&mut self) {
         self.asks_below = true;
     }

@@ -2,8 +2,8 @@
 //!
 //! What the last hop has lost, the parent has, and sends again within a round trip. What was lost above it, it
 //! misses itself: it asks its own parent, and pushes what comes of that. So one question a packet repairs what a
-//! whole subtree misses, nothing comes twice, and neighbours, who say once a second what they have, are asked only
-//! for what does not come so.
+//! whole subtree misses, nothing comes twice, and neighbours, who say what they have only if they are asked, are asked
+//! only for what does not come so.
 
 use std::collections::BTreeMap;
 

@@ -29,9 +29,9 @@ pub(super) fn subscribe<C: Content>(
     (pushing, uplink): (&mut Pushing, &mut Uplink<C>),
     held: &Buffer<C::Packet>,
 ) -> SliceSet {
-    let Subscription { session, client, slices, from } = asked;
+    let Subscription { session, slices, from, .. } = asked;
     let new = slices.without(pushing.served(session));
-    let refused = pushing.on_subscribe(now, session, client, slices);
+    let refused = pushing.on_subscribe(now, asked);
     // Who asks again for what it gets is sent nothing twice.
     uplink.ask(now, session, held.of_slices(new.without(refused), pushing.slices(), from), until, 0);
     refused

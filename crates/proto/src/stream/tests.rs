@@ -14,6 +14,7 @@ use super::testing::{TestNetwork, TestPacket, buffer, key_of, server_config};
 
 mod beginning;
 mod looking;
+mod maps;
 mod missing;
 mod private;
 mod reaching;

@@ -12,10 +12,11 @@ use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, ROUND, Watching};
 use super::content::Content;
-use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh};
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_OF_NEW, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
 use super::receiving::Receiving;
+use super::uplink::Uplink;
 use crate::session::{SessionId, Sessions};
 
 /// What should be pushed and is silent is sought when others have had it for so long.
@@ -27,13 +28,14 @@ const UNPROVEN: Duration = Duration::from_millis(500);
 /// In a mesh alone, a newcomer waits as long for what it begins with as for the rest, and that is so much older.
 const NEWCOMERS_ARE_BEHIND: Duration = Duration::from_millis(1000);
 
-/// Others may want what is so old, however little this client's own players wait for: a newcomer begins with it.
+/// A newcomer may begin with what is so old, and waits as long for it as anybody does: others are told of all that.
 const NEWCOMERS_BEGIN: Duration = Duration::from_millis(2500);
 
 /// What is here that others may want.
 fn map<C: Content>(now: Time, receiving: &Receiving<C>, mesh: &Mesh, patience: Duration) -> Arc<BufferMap> {
-    let patience = if mesh.is_alone() { patience + NEWCOMERS_ARE_BEHIND } else { patience };
-    let from = mesh.end_before(now, patience.max(NEWCOMERS_BEGIN)).unwrap_or_default();
+    let span =
+        if mesh.is_alone() { NEWCOMERS_BEGIN.max(patience + NEWCOMERS_ARE_BEHIND) } else { patience + NEWCOMERS_BEGIN };
+    let from = mesh.end_before(now, span).unwrap_or_default();
     Arc::new(receiving.buffer().map(from))
 }
 
@@ -41,26 +43,38 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// Tells neighbours what is here, and asks for what is missing.
     pub(super) fn trade(&mut self, now: Time) {
         let Some(watching) = &mut self.watching else { return };
-        let Watching { info, receiving, feeds, mesh, reclaims, pushed_from, pushed, next_map, next_round, .. } =
-            watching;
+        let Watching {
+            info,
+            receiving,
+            feeds,
+            mesh,
+            reclaims,
+            pushed_from,
+            pushed,
+            next_map,
+            next_told,
+            next_round,
+            ..
+        } = watching;
         // A neighbour may say that it has what will never be.
         let end = mesh.end().max(receiving.left(now)).min(receiving.buffer().most_end());
         mesh.note_end(now, end);
         mesh.give_up(now, receiving.buffer().next());
         reclaims.forget_below(receiving.buffer().next());
-        if now >= *next_map {
-            *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
+        let tell = |only_new, receiving: &Receiving<C>, mesh: &mut Mesh, uplink: &mut Uplink<C>| {
             let map = map(now, receiving, mesh, self.config.buffer.patience);
-            for session in mesh.sessions() {
-                self.uplink.push_ahead(session, Datagram::Have(Arc::clone(&map)));
-            }
+            mesh.tell(now, only_new, |session| uplink.push_ahead(session, Datagram::Have(Arc::clone(&map))));
+        };
+        let has_trees = info.mode.has_trees();
+        if now >= *next_map {
+            *next_map = now + if has_trees { MAP_PERIOD_OF_NEW } else { MAP_PERIOD };
+            tell(has_trees, receiving, mesh, &mut self.uplink);
         }
         if now < *next_round {
             return;
         }
         *next_round = now + ROUND;
         let late_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
-        let has_trees = info.mode.has_trees();
         let silent = if has_trees { feeds.silent(now, end) } else { SliceSet(u64::MAX) };
         let beginning = if has_trees { feeds.beginning(now) } else { SliceSet::default() };
         let unpushed_end = if has_trees { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
@@ -105,7 +119,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if sought.is_empty() {
             return;
         }
-        *next_map = (*next_map).min(now + MAP_PERIOD_WITH_HOLES);
+        if has_trees && now >= *next_told {
+            *next_told = now + MAP_PERIOD_WITH_HOLES;
+            tell(false, receiving, mesh, &mut self.uplink);
+        }
         let uplink = &mut self.uplink;
         // Where no tree brings it, the server is asked only for what neighbours are not.
         if !info.mode.has_trees() {
@@ -151,29 +168,39 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     /// The other end of `session` is to be a neighbour: it is told at once what is here, and answers so.
     pub(super) fn become_neighbour(&mut self, now: Time, session: SessionId) {
+        let Some(Watching { mesh, .. }) = &mut self.watching else { return };
+        if !mesh.contains(session) && mesh.add(now, session) {
+            self.answer(now, session);
+        }
+    }
+
+    /// A neighbour says what it has; who does so is one from then on. Where trees carry the stream it misses something,
+    /// and is answered.
+    pub(super) fn on_map(&mut self, now: Time, session: SessionId, map: Arc<BufferMap>) {
+        self.become_neighbour(now, session);
+        let Some(Watching { info, mesh, .. }) = &mut self.watching else { return };
+        mesh.on_map(session, map);
+        if info.mode.has_trees() {
+            self.answer(now, session);
+        }
+    }
+
+    /// Tells a neighbour what is here, unless it was told lately: so an answer has no answer.
+    fn answer(&mut self, now: Time, session: SessionId) {
         let Some(Watching { receiving, mesh, .. }) = &mut self.watching else { return };
-        if !mesh.contains(session) && mesh.add(session) {
+        if mesh.may_be_told(now, session) {
             let map = map(now, receiving, mesh, self.config.buffer.patience);
             self.uplink.push_ahead(session, Datagram::Have(map));
         }
     }
 
-    /// A neighbour says what it has; who does so is one from then on.
-    pub(super) fn on_map(&mut self, now: Time, session: SessionId, map: Arc<BufferMap>) {
-        self.become_neighbour(now, session);
-        if let Some(watching) = &mut self.watching {
-            watching.mesh.on_map(session, map);
-        }
-    }
-
     /// Somebody asks for packets.
     pub(super) fn on_wanted(&mut self, now: Time, session: SessionId, ids: &[PacketId]) {
-        let Some(Watching { info, receiving, pushing, mesh, reclaims, .. }) = &self.watching else { return };
+        let Some(Watching { receiving, pushing, mesh, reclaims, .. }) = &mut self.watching else { return };
         let has = mesh.has(session).unwrap_or(0);
-        let served = pushing.served(session);
         // What a child misses and is not here, or has only just come, is pushed to it in any case.
         let is_behind = |id| !receiving.buffer().contains(id) || reclaims.has_just_come(now, id);
-        let will_be_pushed = |id: &PacketId| served.contains(id.slice(info.slices)) && is_behind(*id);
+        let mut will_be_pushed = |id: &PacketId| pushing.on_wanted(session, *id) && is_behind(*id);
         let ids = ids.iter().copied().take(MAX_WANTED).filter(|id| !will_be_pushed(id));
         self.uplink.ask(now, session, ids, now + ANSWERED_WITHIN, has);
     }

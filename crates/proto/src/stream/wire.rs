@@ -115,7 +115,9 @@ pub fn write_datagram<C: WireContent>(datagram: &Datagram<C>, out: &mut Vec<u8>)
         Datagram::Have(map) => {
             writer.u8(3);
             writer.u64(map.base.0);
-            map.words.iter().take(MOST_MAP_WORDS).for_each(|&word| writer.u64(word));
+            let whole = map.whole_words().min(MOST_MAP_WORDS);
+            writer.u8(whole as u8);
+            map.words.iter().take(MOST_MAP_WORDS).skip(whole).for_each(|&word| writer.u64(word));
         }
         Datagram::Want(ids) => {
             let base = ids.iter().min().copied().unwrap_or_default();
@@ -169,8 +171,14 @@ pub fn read_datagram<C: WireContent>(bytes: &[u8]) -> Result<Datagram<C>, CodecE
         }
         3 => {
             let base = packet_id(&mut reader)?;
-            let words = reader.count("words", reader.left().div_ceil(8), MOST_MAP_WORDS, 8)?;
-            let words = (0..words).map(|_| reader.u64()).collect::<Result<_, _>>()?;
+            let whole = usize::from(reader.u8()?);
+            let most = MOST_MAP_WORDS.checked_sub(whole).ok_or(CodecError::TooMany("words"))?;
+            let words = reader.count("words", reader.left().div_ceil(8), most, 8)?;
+            let words = (0..whole).map(|_| Ok(u64::MAX)).chain((0..words).map(|_| reader.u64()));
+            let words: Box<[u64]> = words.collect::<Result<_, _>>()?;
+            if words.get(whole) == Some(&u64::MAX) {
+                return Err(CodecError::Value("words"));
+            }
             Datagram::Have(Arc::new(BufferMap { base, words }))
         }
         4 => {

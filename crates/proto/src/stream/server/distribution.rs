@@ -56,7 +56,7 @@ impl<A: Address, C: Content> Server<A, C> {
                 self.uplink.push(now, session, id);
             }
         }
-        for child in self.pushing.children(id.slice(self.config.tracker.slices)) {
+        for (child, _) in self.pushing.receivers(id) {
             self.uplink.push(now, child, id);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::stream::message::Datagram;
+use crate::stream::source::GENERATION;
 
 /// Runs until `end`; a keyframe comes each second.
 fn run(stage: &mut Stage, end: Time) {
@@ -50,14 +51,22 @@ fn a_newcomer_plays_a_second_that_the_server_sends_it_unasked() {
 
 #[test]
 fn what_the_server_has_promised_and_is_lost_is_asked_of_others() {
-    let mut stage = watched(MBIT(30));
-    stage.network.fate = Box::new(|now, from, to, datagram| {
-        to != 5 || from != SERVER || now >= at(15_800) || !matches!(datagram, Datagram::Packet { .. })
-    });
-    stage.network.join(5, client(MBIT(4)), MBIT(4));
-    run(&mut stage, at(25_000));
-    let (played, skipped) = stage.played(5, at(15_000));
-    assert!(played >= 9 * 190 && skipped == 0, "{played} played, {skipped} skipped");
+    // Somebody who comes later begins with what is older.
+    for offset in [0, 250, 300] {
+        let mut stage = watched(MBIT(30));
+        let came = at(15_000 + offset);
+        run(&mut stage, came);
+        stage.network.fate = Box::new(move |now, from, to, datagram| {
+            to != 5
+                || from != SERVER
+                || now >= came + Duration::from_millis(800)
+                || !matches!(datagram, Datagram::Packet { .. })
+        });
+        stage.network.join(5, client(MBIT(4)), MBIT(4));
+        run(&mut stage, came + Duration::from_millis(10_000));
+        let (played, skipped) = stage.played(5, came);
+        assert!(played >= 9 * 190 && skipped == 0, "{offset}: {played} played, {skipped} skipped");
+    }
 }
 
 #[test]
@@ -90,4 +99,23 @@ fn a_newcomer_begins_with_what_has_left_only_where_parents_have_room_to_send_tha
     assert!((-170..=-150).contains(&room), "{room}");
     let none = begins_ahead(MBIT(2));
     assert!((20..=40).contains(&none), "{none}");
+}
+
+#[test]
+fn a_newcomer_asks_for_the_manifests_of_what_it_begins_with_though_later_ones_are_here() {
+    for viewers in [MBIT(2), MBIT(4)] {
+        let mut stage = watched_by(viewers, MBIT(5));
+        run(&mut stage, at(15_200));
+        // The keyframe that it begins with is 0.2 s old. Its first two generations are told of only who asks.
+        let until = (at(15_200).as_nanos() / GENERATION.as_nanos()) as u32;
+        let mut has_asked = false;
+        stage.network.fate = Box::new(move |_, from, to, datagram| {
+            has_asked |= from == 5 && matches!(datagram, Datagram::WantManifests(..));
+            has_asked || to != 5 || !matches!(datagram, Datagram::Manifest(manifest) if manifest.generation < until)
+        });
+        stage.network.join(5, client(viewers), viewers);
+        run(&mut stage, at(25_000));
+        let (played, skipped) = stage.played(5, at(15_200));
+        assert!(played >= 6 * 190 && skipped == 0, "{viewers:?}: {played} played, {skipped} skipped");
+    }
 }

@@ -265,8 +265,12 @@ fn datagrams() -> impl Strategy<Value = Datagram<Plain>> {
             let proofs = vec![7; usize::from(packets)];
             Datagram::Manifest(Arc::new(Manifest { generation, first, packets, proofs }))
         }),
-        (ids(), prop::collection::vec(any::<u64>(), 0..=MOST_MAP_WORDS))
-            .prop_map(|(base, words)| Datagram::Have(Arc::new(BufferMap { base, words: words.into() }))),
+        (ids(), 0..=20_usize, prop::collection::vec(any::<u64>(), 0..=MOST_MAP_WORDS - 20)).prop_map(
+            |(base, whole, words)| {
+                let words = std::iter::repeat_n(u64::MAX, whole).chain(words).collect();
+                Datagram::Have(Arc::new(BufferMap { base, words }))
+            }
+        ),
         wanted.prop_map(|(base, offsets)| {
             Datagram::Want(offsets.iter().map(|&offset| PacketId(base + u64::from(offset))).collect())
         }),
@@ -356,7 +360,11 @@ fn what_is_beyond_its_bounds_is_refused() {
     assert_eq!(refused(&[&[7][..], &[0; 36]].concat()), CodecError::Value("mass"), "of nobody");
     assert_eq!(refused(&[&[2][..], &[0; 14]].concat()), CodecError::Value("packets"));
     assert_eq!(refused(&[&[2][..], &[0; 12], &[1, 0], &[0; 256]].concat()), CodecError::Value("packets"));
-    assert_eq!(refused(&[&[3][..], &[0; 8 + 8 * (MOST_MAP_WORDS + 1)]].concat()), CodecError::TooMany("words"));
-    assert_eq!(refused(&[&[3][..], &[0; 8 + 7]].concat()), CodecError::Short);
+    assert_eq!(refused(&[&[3][..], &[0; 8 + 1 + 8 * (MOST_MAP_WORDS + 1)]].concat()), CodecError::TooMany("words"));
+    let most = MOST_MAP_WORDS as u8;
+    assert_eq!(refused(&[&[3][..], &[0; 8], &[most + 1]].concat()), CodecError::TooMany("words"));
+    assert_eq!(refused(&[&[3][..], &[0; 8], &[most], &[0; 8]].concat()), CodecError::TooMany("words"));
+    assert_eq!(refused(&[&[3][..], &[0; 8], &[1], &[255; 8]].concat()), CodecError::Value("words"), "it is whole, too");
+    assert_eq!(refused(&[&[3][..], &[0; 8 + 1 + 7]].concat()), CodecError::Short);
     assert_eq!(refused(&[&[4][..], &[0; 8 + 2 * (MAX_WANTED + 1)]].concat()), CodecError::TooMany("wanted"));
 }
