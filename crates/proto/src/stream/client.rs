@@ -33,10 +33,10 @@ use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed
 use super::overlay::{LOOKED_AT, OverlayView};
 use super::packet::{MAX_PACKET, MAX_SLICES, PacketId, SliceSet};
 use super::peers::{MOST_SESSIONS, Peers};
-use super::pushing::Pushing;
+use super::pushing::{Pushing, Subscription};
 use super::receiving::{Arrived, Receiving, Verdict};
 use super::reclaims::Reclaims;
-use super::serving::{Subscription, next_datagram, subscribe};
+use super::serving::{next_datagram, subscribe};
 use super::uplink::{MOST_ASKED, Uplink};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
@@ -45,9 +45,6 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 
 /// How often it reports to the server: each report is a sign of life as well.
 pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
-
-/// How often what is missing is sought.
-pub(super) const ROUND: Duration = Duration::from_millis(100);
 
 /// Those who forge that are remembered; the oldest are forgotten for others.
 const MOST_FORGERS: usize = 64;

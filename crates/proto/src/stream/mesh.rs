@@ -28,9 +28,12 @@ pub const MAP_PERIOD_WITH_HOLES: Duration = Duration::from_millis(500);
 pub const MAP_PERIOD_OF_NEW: Duration = Duration::from_millis(1000);
 const NEW: Duration = Duration::from_millis(6000);
 
+/// How often what is missing is sought.
+pub(super) const ROUND: Duration = Duration::from_millis(100);
+
 /// A question may come so much sooner behind the one before than it left: it waited less on its way, by the round in
 /// which each is asked.
-const EARLY: Duration = super::client::ROUND;
+const EARLY: Duration = ROUND;
 
 /// Packets that a neighbour is asked for in a round. The paper has one block; a block of it is some
 /// tens of our packets.

@@ -13,7 +13,6 @@ use anabranch_control::time::{Duration, Time};
 use super::content::ClientId;
 use super::packet::{PacketId, SliceSet};
 use super::peers::MOST_SESSIONS;
-use super::serving::Subscription;
 use crate::session::SessionId;
 
 /// How long a child is served that the server has not assigned, or has assigned to another: what the
@@ -32,6 +31,16 @@ pub(super) fn most_served(places: usize) -> usize {
 /// Who has stayed so long without the server's word gets nothing without it for this long: else places
 /// that are free for children in need could be held for ever by asking again.
 const UNASSIGNED_PAUSE: Duration = Duration::from_millis(10_000);
+
+/// A child asks for slices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subscription {
+    pub session: SessionId,
+    pub client: ClientId,
+    pub slices: SliceSet,
+    /// What it has of them ends here.
+    pub from: PacketId,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Child {

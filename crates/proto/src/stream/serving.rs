@@ -3,22 +3,12 @@
 use anabranch_control::time::{Duration, Time};
 
 use super::buffer::Buffer;
-use super::content::{ClientId, Content};
+use super::content::Content;
 use super::message::Datagram;
 use super::packet::{PacketId, SliceSet, Stamp};
-use super::pushing::Pushing;
+use super::pushing::{Pushing, Subscription};
 use super::uplink::{Next, Uplink};
 use crate::session::SessionId;
-
-/// A child asks for slices.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Subscription {
-    pub session: SessionId,
-    pub client: ClientId,
-    pub slices: SliceSet,
-    /// What it has of them ends here.
-    pub from: PacketId,
-}
 
 /// Serves a child as far as there is room, and sends it what is here of its slices until `until`; the
 /// slices that there is no room for.

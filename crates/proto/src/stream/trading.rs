@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::client::{Client, ROUND, Watching};
+use super::client::{Client, Watching};
 use super::content::Content;
-use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_OF_NEW, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh};
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_OF_NEW, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh, ROUND};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
 use super::receiving::Receiving;

@@ -2,8 +2,9 @@
 
 use anabranch_control::time::{Duration, Time};
 
-use super::client::{Client, REPORT_PERIOD, ROUND, TICK};
+use super::client::{Client, REPORT_PERIOD, TICK};
 use super::content::{ClientId, Content};
+use super::mesh::ROUND;
 use super::message::{Datagram, Message, Mode, Report};
 use super::overlay::ASK_PERIOD;
 use super::packet::SliceSet;
