@@ -1,7 +1,7 @@
-//! The most that is sent to the one destination of a sender: what relays grant says nothing of the access of who
-//! receives. It starts slowly (`slow_start.rs`). Losses that the relays of a path do not explain are blamed on its
-//! destination (`losses.rs`). Once it is thought to lose more than θ, it has a rate of its own: at first what was
-//! delivered, if that was a slow start. Of the packets that leave in a round trip, when all of their outcomes are known,
+//! The most that is sent to the one destination of a sender, if it loses packets: what relays grant says nothing of the
+//! access of who receives. Losses that the relays of a path do not explain are blamed on its destination
+//! (`losses.rs`). Once it is thought to lose more than θ, it has a rate of its own. Of the packets that leave in a round
+//! trip, when all of their outcomes are known,
 //!
 //! ```text
 //! more than θ + b was lost:   rate = arrived,                g = 1 %,   s = rate / 2 at the first of several
@@ -12,12 +12,9 @@
 //! "More" is by two standard deviations of what chance loses, of ten packets at least. θ is BBRv3's
 //! (draft-ietf-ccwg-bbr, BBRLossThresh), and so is the fastest growth; s is the threshold of slow start (RFC 5681). b is
 //! loss that does not follow load: what is lost of the packets of a round whose rate is what arrived of the one before.
-//! A slow start overloads twofold, so that half is lost: it goes on as long as b alone could be what is lost.
 //!
 //! Of several destinations each would have few packets, and one that is silent would hold up those to the others.
 
-use super::delivered::Delivered;
-use super::slow_start::SlowStart;
 use super::{Outcome, Report, Slot};
 use crate::pacer::{burst_of, charged};
 use crate::time::{Duration, Time};
@@ -56,15 +53,12 @@ pub struct Ceiling {
     /// That of the last outcome, and how many there were since one of another.
     destination: Option<Slot>,
     alone: u32,
-    start: SlowStart,
-    delivered: Delivered,
     bound: Option<Bound>,
 }
 
-/// What it takes, once it loses packets.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
-    /// None before the first round is over, but of a slow start what was delivered.
+    /// None before the first round is over.
     rate: Option<PacketRate>,
     growth: f64,
     /// s, and whether it is of a loss in the round before.
@@ -84,77 +78,58 @@ struct Bound {
     until_lost: Duration,
 }
 
+impl Default for Ceiling {
+    fn default() -> Ceiling {
+        Ceiling { destination: None, alone: ALONE, bound: None }
+    }
+}
+
 impl Ceiling {
-    /// Nothing was sent to any of `peers`.
-    pub fn new(peers: usize, start: Time) -> Ceiling {
-        let (start, delivered) = (SlowStart::new(peers), Delivered::new(start));
-        Ceiling { destination: None, alone: ALONE, start, delivered, bound: None }
+    fn bound(&mut self, destination: Slot) -> Option<&mut Bound> {
+        self.bound.as_mut().filter(|_| self.destination == Some(destination))
     }
 
-    fn is_only(&self, destination: Slot) -> bool {
-        self.alone >= ALONE && self.destination == Some(destination)
-    }
-
-    /// When a packet over `hops` relays to `destination` may leave: never, if it waits for an outcome.
+    /// When a packet to `destination` may leave.
     #[inline]
-    pub fn due(&self, destination: Slot, hops: usize) -> Time {
-        if !self.is_only(destination) {
-            return Time::ZERO;
-        }
-        if !self.start.has_room(hops) {
-            return Time::MAX;
-        }
-        self.bound.map_or(Time::ZERO, |bound| bound.due)
+    pub fn due(&self, destination: Slot) -> Time {
+        self.bound.filter(|_| self.destination == Some(destination)).map_or(Time::ZERO, |bound| bound.due)
     }
 
-    /// A packet over `hops` relays to `destination` has to wait, for this or for relays.
+    /// A packet leaves to `destination`.
     #[inline]
-    pub fn on_wait(&mut self, destination: Slot, hops: usize) {
-        self.start.on_wait(self.is_only(destination) && !self.start.has_room(hops));
-    }
-
-    /// A packet over `hops` relays leaves to `destination`.
-    #[inline]
-    pub fn charge(&mut self, now: Time, destination: Slot, hops: usize) {
-        self.start.on_departure(hops);
-        if let Some(bound) = &mut self.bound
-            && self.destination == Some(destination)
+    pub fn charge(&mut self, now: Time, destination: Slot) {
+        if let Some(bound) = self.bound(destination)
             && let Some(rate) = bound.rate
         {
             bound.due = charged(bound.due, now, (burst_of(rate) / rate).into(), (Packets::ONE / rate).into());
         }
     }
 
-    /// Learns from an outcome; `loss` is the probability that its destination loses a packet, `round_trip` the mean,
-    /// zero before the first.
-    pub fn learn(&mut self, report: &Report<'_>, loss: f64, round_trip: Duration) {
+    /// Learns from an outcome; `loss` is the probability that its destination loses a packet.
+    pub fn learn(&mut self, report: &Report<'_>, loss: f64) {
         let before = self.destination.replace(report.destination);
         if before.is_some_and(|before| before != report.destination) {
             self.alone = 0;
             self.bound = None;
-            self.delivered = Delivered::new(report.now);
         }
         self.alone = self.alone.saturating_add(1);
-        self.start.on_outcome(report);
-        self.delivered.learn(report.now, report.outcome == Outcome::Acked, round_trip);
-        let tolerated = TOLERATED + if self.start.is_limiting() { MOST_BASE } else { 0.0 };
+        let is_lossy = loss > TOLERATED;
         let is_first = self.bound.is_none() && self.alone >= ALONE && report.outcome == Outcome::TimedOut;
-        if self.bound.as_mut().is_some_and(|bound| bound.learn(report, loss > TOLERATED)) {
+        if self.bound.as_mut().is_some_and(|bound| bound.learn(report, is_lossy)) {
             self.bound = None;
-        } else if is_first && loss > tolerated {
-            let delivered = self.start.is_limiting().then(|| self.delivered.rate().max(LEAST));
-            self.bound = Some(Bound::new(report, delivered));
+        } else if is_first && is_lossy {
+            self.bound = Some(Bound::new(report));
         }
     }
 }
 
 impl Bound {
-    fn new(report: &Report<'_>, rate: Option<PacketRate>) -> Bound {
+    fn new(report: &Report<'_>) -> Bound {
         Bound {
-            rate,
+            rate: None,
             growth: LEAST_GROWTH,
-            threshold: rate.map_or(PacketRate::ZERO, |rate| rate / 2.0),
-            has_lost: rate.is_some(),
+            threshold: PacketRate::ZERO,
+            has_lost: false,
             base: 0.0,
             due: report.now,
             begins: report.now,

@@ -51,7 +51,7 @@ pub struct Credits {
     trusted: usize,
     /// When each relay was last given a packet to relay; [`NEVER`] before the first.
     relayed: Box<[Time]>,
-    /// What may leave to the destination, if there is only one.
+    /// What may leave to the destination, if there is only one and it loses packets.
     ceiling: Ceiling,
     /// What was refused last: where to, and over how many relays.
     refused: Option<(Slot, u8)>,
@@ -75,7 +75,7 @@ impl Credits {
             on_trial: vec![false; peers].into(),
             trusted: peers,
             relayed: vec![NEVER; peers].into(),
-            ceiling: Ceiling::new(peers, start),
+            ceiling: Ceiling::default(),
             refused: None,
             retry_at: start,
         }
@@ -150,15 +150,9 @@ impl Credits {
         }
     }
 
-    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss`; `round_trip`
-    /// is the mean, zero before the first.
-    pub fn learn(&mut self, report: &Report<'_>, loss: f64, round_trip: Duration) {
-        self.ceiling.learn(report, loss, round_trip);
-        if self.retry_at == Time::MAX
-            && let Some((destination, hops)) = self.refused
-        {
-            self.retry_at = self.next_time(destination, usize::from(hops));
-        }
+    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss`.
+    pub fn learn(&mut self, report: &Report<'_>, loss: f64) {
+        self.ceiling.learn(report, loss);
     }
 
     /// Fills `path` with relays that were not asked for long, then those that have most credit, in random
@@ -166,7 +160,7 @@ impl Credits {
     /// as well: where an application sends is chance, but what arrives at a node is the same load whatever
     /// it is for, so the relays' share makes up for it.
     pub fn take(&mut self, now: Time, destination: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
-        if self.ceiling.due(destination, path.len()) > now {
+        if self.ceiling.due(destination) > now {
             return self.refuse(destination, path.len());
         }
         let mut best = [NONE; super::MAX_RELAYS];
@@ -204,7 +198,7 @@ impl Credits {
             return self.refuse(destination, path.len());
         }
         self.refused = None;
-        self.ceiling.charge(now, destination, best.len());
+        self.ceiling.charge(now, destination);
         for place in (1..best.len()).rev() {
             best.swap(place, rng.below(place + 1));
         }
@@ -222,7 +216,6 @@ impl Credits {
     }
 
     fn refuse(&mut self, destination: Slot, hops: usize) -> bool {
-        self.ceiling.on_wait(destination, hops);
         self.refused = Some((destination, hops as u8));
         self.retry_at = self.next_time(destination, hops);
         false
@@ -230,7 +223,7 @@ impl Credits {
 
     /// When a packet over `hops` relays may leave to `destination`.
     fn next_time(&self, destination: Slot, hops: usize) -> Time {
-        self.next_room(destination, hops).max(self.ceiling.due(destination, hops))
+        self.next_room(destination, hops).max(self.ceiling.due(destination))
     }
 
     /// Relays that were never asked, too few for a path and the last ones: `best` begins with them, and those that

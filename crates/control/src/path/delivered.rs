@@ -47,27 +47,21 @@ impl Delivered {
         let mean = round_trip.seconds().max(SHORTEST);
         let elapsed = now.since(self.updated).seconds();
         self.updated = now;
-        let come = self.rate() + if acked { Packets::ONE / mean } else { PacketRate::ZERO };
+        let come = PacketRate(f64::from(self.rate)) + if acked { Packets::ONE / mean } else { PacketRate::ZERO };
         self.rate = (come / (1.0 + elapsed / mean)).0 as f32;
-    }
-
-    /// What lately came over it.
-    #[inline]
-    pub fn rate(&self) -> PacketRate {
-        PacketRate(f64::from(self.rate))
     }
 
     /// The most that it may be sent, of which `first` is no matter what came.
     #[inline]
     pub fn allows(&self, first: PacketRate) -> PacketRate {
-        self.rate() * GROWTH + first
+        PacketRate(f64::from(self.rate)) * GROWTH + first
     }
 
     /// How far a rate may grow that other evidence would let grow for ever, as where all that is lost is lost by
     /// another node, or where less is sent than would be allowed.
     #[inline]
     pub fn supports(&self, first: PacketRate) -> PacketRate {
-        self.rate() * UNUSED + first
+        PacketRate(f64::from(self.rate)) * UNUSED + first
     }
 }
 

@@ -440,8 +440,8 @@ impl PathController for ExplicitRate {
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         let mut blames = [Blame::default(); super::MAX_RELAYS];
         self.losses.learn(report, |place, blame| blames[place] = blame);
+        self.credits.learn(report, self.losses.of(report.destination));
         self.learn(report, report.outcome == Outcome::Acked, &blames);
-        self.credits.learn(report, self.losses.of(report.destination), self.round_trip);
         self.outcomes += 1;
         if self.outcomes >= self.next_review {
             self.review(report.now);

@@ -32,7 +32,6 @@ pub mod registry;
 pub mod report;
 pub mod setup;
 pub mod slot;
-mod slow_start;
 mod stamp_changes;
 mod timeouts;
 mod tomography;

@@ -156,15 +156,6 @@ fn what_a_destination_refuses_is_not_sent_whatever_relays_grant() {
 }
 
 #[test]
-fn what_a_destination_refuses_at_the_start_is_what_it_takes_in_three_seconds_at_most() {
-    for stamps in [false, true] {
-        let start = &explicit_rate(&World { stamps, ..POLICING_DESTINATION })[..5];
-        let refused: u32 = start.iter().map(|(left, arrived)| left - arrived).sum();
-        assert!(f64::from(refused) < 3.0 * OF_DESTINATION, "{refused} are refused: {start:?}");
-    }
-}
-
-#[test]
 fn loss_at_random_keeps_nobody_from_what_relays_grant() {
     for loss in [0.01, 0.05, 0.15] {
         let (left, _) = over(&explicit_rate(&World { loss, stamps: true, ..WORLD })[20..]);
