@@ -430,11 +430,17 @@ impl<P> Network<P> {
 
     /// A packet comes to a link with a discipline.
     fn enqueue(&mut self, place: usize, number: u32) {
+        // A transmission that ends in this instant has left room, as in a link without a discipline.
+        let service = self.services[place] as usize;
+        if self.pending.get(service) <= self.now {
+            self.pending.set(service, Time::MAX);
+            self.serve(place);
+        }
         let Packet { size, route, ecn_capable, marked, .. } = self.packets[number as usize];
         let waiting = Waiting { packet: number, size, flow: u64::from(route.0), since: self.now, ecn_capable, marked };
         self.links[place].enqueue(self.now, waiting, &mut self.dropped);
         self.release_dropped(place);
-        if self.links[place].busy_until() <= self.now && self.pending.get(self.services[place] as usize) == Time::MAX {
+        if self.links[place].busy_until() <= self.now {
             self.serve(place);
         }
     }

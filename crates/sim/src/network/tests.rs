@@ -177,6 +177,21 @@ impl Discipline for DropTail {
     }
 }
 
+#[test]
+fn a_packet_that_comes_as_a_transmission_ends_finds_the_room_of_the_next_under_any_discipline() {
+    for discipline in [None, Some(Box::new(DropTail { limit: 1, queue: VecDeque::new() }) as Box<dyn Discipline>)] {
+        let mut builder = NetworkBuilder::new();
+        let before = builder.link(LinkConfig { rate: None, delay: Course::constant(ms(8)), ..link("before") });
+        let queue = builder.link(LinkConfig { capacity: Capacity::Packets(1), discipline, ..link("queue") });
+        let (far, near) = (builder.route(&[before, queue]), builder.route(&[queue]));
+        let mut network = builder.build(1, 1);
+        for (route, packet) in [(near, 0), (near, 1), (far, 2)] {
+            network.send(route, 1000, false, packet);
+        }
+        assert_eq!(arrivals(&mut network), [(at(18), 0), (at(26), 1), (at(34), 2)]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
