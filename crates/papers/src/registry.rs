@@ -67,7 +67,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Overlay,
         "raiber-table-7.1",
         "How much should a new round-trip sample weigh, and when is an ACK late?",
-        raiber::table_7_1::run
+        raiber::round_trip_estimate::run
     ),
     experiment!(
         Overlay,
@@ -92,7 +92,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Overlay,
         "raiber-table-7.4",
         "How much does each controller receive and drop, and how soon?",
-        raiber::table_7_4::run
+        raiber::standard::run
     ),
     experiment!(
         Overlay,
@@ -100,9 +100,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "How does one sender's rate for one peer settle?",
         raiber::rates::progression
     ),
-    experiment!(Overlay, "raiber-fig-7.4", "Does throughput hold with more peers?", raiber::fig_7_4_to_7_8::peers),
-    experiment!(Overlay, "raiber-fig-7.5", "Does throughput hold with more hops?", raiber::fig_7_4_to_7_8::hops),
-    experiment!(Overlay, "raiber-fig-7.6", "Does throughput hold with longer delays?", raiber::fig_7_4_to_7_8::delay),
+    experiment!(Overlay, "raiber-fig-7.4", "Does throughput hold with more peers?", raiber::sensitivity::peers),
+    experiment!(Overlay, "raiber-fig-7.5", "Does throughput hold with more hops?", raiber::sensitivity::hops),
+    experiment!(Overlay, "raiber-fig-7.6", "Does throughput hold with longer delays?", raiber::sensitivity::delay),
     experiment!(
         Overlay,
         "raiber-fig-7.7",
@@ -113,13 +113,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Overlay,
         "raiber-fig-7.8",
         "Does throughput grow with the rate of each peer?",
-        raiber::fig_7_4_to_7_8::bandwidth
+        raiber::sensitivity::bandwidth
     ),
     experiment!(
         Overlay,
         "raiber-table-7.6",
         "Who drops how much with more peers, rate, hops and delay?",
-        raiber::table_7_6::run
+        raiber::drops::run
     ),
     experiment!(
         Overlay,
@@ -143,7 +143,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Streams,
         "raiber-fig-7.11",
         "Are the trees of a stream flat, and does every line bear its children?",
-        streams::figure_7_11::run
+        streams::live_trees::run
     ),
     experiment!(
         Streams,
@@ -173,7 +173,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Overlay,
         "raiber-appendix-a",
         "Are batch means normal and not autocorrelated?",
-        raiber::appendix_a::run
+        raiber::batch_means::run
     ),
     experiment!(
         Quic,

@@ -6,8 +6,8 @@
 pub mod churn;
 pub mod controllers;
 pub mod crowd;
-pub mod figure_7_11;
 pub mod liars;
+pub mod live_trees;
 mod matrix;
 pub mod modes;
 pub mod steady;
