@@ -35,7 +35,8 @@ type Carried = Packet<Terms, Datagram>;
 pub(super) struct Torn {
     cut: Vec<u32>,
     loss: f64,
-    rng: Rng,
+    /// By sender: what one member does changes nothing for the others.
+    luck: Vec<Rng>,
     pub(super) lost: u64,
 }
 
@@ -48,8 +49,8 @@ impl Carrier<Peer> for Torn {
 
     fn unpack(&mut self, letter: &Letter<Carried>, message: &mut Carried) -> bool {
         let (from, to) = letter.ends();
-        let crosses = self.cut[from.index()] != self.cut[to.index()];
-        if crosses || self.rng.chance(self.loss) {
+        let is_unlucky = self.luck[from.index()].chance(self.loss);
+        if is_unlucky || self.cut[from.index()] != self.cut[to.index()] {
             self.lost += 1;
             return false;
         }
@@ -99,8 +100,8 @@ impl Stage<'_> {
         let delay = DelayModel::Constant(case.delay);
         let pairs = PairsConfig { delay, jitter: case.jitter, jitter_tail: JitterTail::Pareto, loss: 0.0 };
         let members = case.config.members.len();
-        let torn =
-            Torn { cut: vec![0; members + 1], loss: case.loss, rng: Rng::stream(case.seed, "soaked loss"), lost: 0 };
+        let luck = (0..=members as u64).map(|node| Rng::indexed(case.seed, "soaked loss", node)).collect();
+        let torn = Torn { cut: vec![0; members + 1], loss: case.loss, luck, lost: 0 };
         let mut stage = Stage {
             case,
             world: World::new(Pairs::new(pairs, members + 1, case.seed), torn, Counted::default(), ()),
