@@ -33,8 +33,10 @@ mod sweep;
 mod table;
 mod validate;
 
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, Error};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Congestion control that learns, for networks with many parallel paths.
@@ -98,12 +100,32 @@ fn with_negative_numbers(command: Command) -> Command {
     command.mut_args(of).mut_subcommands(with_negative_numbers)
 }
 
+/// The library's words for what is no number are of strings and digits.
+fn about_numbers(error: Error, command: &Command) -> Error {
+    let expected = {
+        let Some(source) = std::error::Error::source(&error) else { return error };
+        match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+            Some(IntErrorKind::Zero) => "a whole number above 0",
+            Some(IntErrorKind::PosOverflow) => "a smaller number",
+            Some(IntErrorKind::NegOverflow) => "a larger number",
+            Some(_) => "a whole number, not below 0",
+            None if source.is::<ParseFloatError>() => "a number",
+            None => return error,
+        }
+    };
+    let said = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (argument, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
+    let message = format!("invalid value '{value}' for '{argument}': expected {expected}\n");
+    Error::raw(error.kind(), message).with_cmd(command)
+}
+
 fn main() -> ExitCode {
     // A reader that has seen enough, as `head`, ends us quietly, as it does other programs.
     sigpipe::reset();
     let mut command = with_negative_numbers(Cli::command());
-    let cli = Cli::from_arg_matches(&command.get_matches_mut());
-    let result = match cli.unwrap_or_else(|error| error.format(&mut command).exit()).verb {
+    let cli = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = cli.unwrap_or_else(|error| about_numbers(error.format(&mut command), &command).exit());
+    let result = match cli.verb {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Demo(args) => demo::run(&args),

@@ -5,9 +5,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use anabranch_net::file_error::{self, FileError};
 use anabranch_net::identity_file;
 use anabranch_net::relay_list::{self, DEFAULT_PORT, Relays};
-use anabranch_scenario::file::nearest;
+use serde::Deserialize;
+use toml::Spanned;
 
 use crate::failure::Failure;
 
@@ -16,9 +18,6 @@ const VARIABLE: &str = "ANABRANCH_RELAYS";
 
 /// Where the user's settings name relays, beside the key.
 const SETTINGS: &str = "config.toml";
-
-/// Keys of the user's settings.
-const KEYS: [&str; 1] = ["relays"];
 
 /// The relays, as an option.
 #[derive(Debug, clap::Args)]
@@ -54,7 +53,7 @@ impl RelaysArg {
         if let Some(settings) = settings.filter(|settings| settings.exists()) {
             let text = fs::read_to_string(&settings)
                 .map_err(|error| Failure::new(format!("cannot read {}: {error}", settings.display())))?;
-            let wrong = |message: String| Failure::new(format!("{}: {message}", settings.display()));
+            let wrong = |error: FileError| Failure::new(format!("{}:{error}", settings.display()));
             if let Some(said) = from_settings(&text).map_err(wrong)? {
                 return read(&said.join(","), &settings.display().to_string(), false);
             }
@@ -73,7 +72,7 @@ fn read(said: &str, by: &str, by_option: bool) -> Result<Named, Failure> {
         let path = Path::new(said).display();
         let text = fs::read_to_string(said).map_err(|error| Failure::new(format!("cannot read {path}: {error}")))?;
         let relays =
-            relay_list::parse_with(&text, &look_up).map_err(|error| Failure::new(format!("{path}, {error}")))?;
+            relay_list::parse_with(&text, &look_up).map_err(|error| Failure::new(format!("{path}:{error}")))?;
         return Ok(Named { relays, by: path.to_string(), by_option });
     }
     let written: Vec<&str> = said.split(',').map(str::trim).filter(|text| !text.is_empty()).collect();
@@ -89,22 +88,23 @@ fn is_file(said: &str) -> bool {
     said.contains('/') || said.ends_with(".toml") || Path::new(said).is_file()
 }
 
+/// What a user's settings may say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    relays: Option<Spanned<toml::Value>>,
+}
+
 /// The relays that a user's settings name, if they do.
-fn from_settings(text: &str) -> Result<Option<Vec<String>>, String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
-        let line = 1 + before.matches('\n').count();
-        format!("line {line}: this is not TOML: {}", error.message().trim_end().replace('\n', " "))
-    })?;
-    if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let near = nearest(unknown, &KEYS).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-        return Err(format!("unknown key `{unknown}`{near} (known: {})", KEYS.join(", ")));
-    }
-    let Some(relays) = table.get("relays") else { return Ok(None) };
-    let texts = relays.as_array().map(|list| list.iter().map(|entry| entry.as_str().map(str::to_owned)));
-    let texts: Option<Vec<String>> = texts.and_then(Iterator::collect);
-    let texts = texts.filter(|texts| !texts.is_empty());
-    texts.map(Some).ok_or_else(|| "key `relays`: expected a list such as [\"relay.example:4000\"]".to_owned())
+fn from_settings(text: &str) -> Result<Option<Vec<String>>, FileError> {
+    file_error::parse(text, |settings: Settings| {
+        let Some(relays) = settings.relays else { return Ok(None) };
+        let texts = relays.get_ref().as_array().map(|list| list.iter().map(|entry| entry.as_str().map(str::to_owned)));
+        let texts: Option<Vec<String>> = texts.and_then(Iterator::collect);
+        let expected = "key `relays`: expected a list such as [\"relay.example:4000\"]";
+        let texts = texts.filter(|texts| !texts.is_empty());
+        texts.map(Some).ok_or_else(|| (relays.span().start, expected.to_owned()))
+    })
 }
 
 /// A receiver's address: HOST:PORT, looked up now.
@@ -136,13 +136,13 @@ mod tests {
         assert_eq!(from_settings("relays = [\"a\", \"b:7\"]").unwrap().unwrap(), ["a", "b:7"]);
         assert_eq!(from_settings("").unwrap(), None);
         for (text, says) in [
-            ("relays = []", "key `relays`: expected a list"),
-            ("relays = \"a\"", "key `relays`: expected a list"),
-            ("relays = [7]", "key `relays`: expected a list"),
-            ("relay = [\"a\"]", "did you mean `relays`?"),
-            ("\nrelays", "line 2: this is not TOML"),
+            ("relays = []", "1:10: key `relays`: expected a list"),
+            ("relays = \"a\"", "1:10: key `relays`: expected a list"),
+            ("\n relays = [7]", "2:11: key `relays`: expected a list"),
+            ("relay = [\"a\"]", "1:1: unknown field `relay`, expected `relays`"),
+            ("\nrelays", "2:7: "),
         ] {
-            let error = from_settings(text).unwrap_err();
+            let error = from_settings(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text:?}: {error}");
         }
     }

@@ -1,4 +1,4 @@
-//! What is wrong in a TOML file, and in which line.
+//! What is wrong in a TOML file, and where.
 
 use std::fmt;
 
@@ -9,34 +9,40 @@ use serde::de::DeserializeOwned;
 pub struct FileError {
     /// Counted from 1.
     pub line: usize,
+    /// In characters, counted from 1.
+    pub column: usize,
     /// What is wrong, with the key and what would be right.
     pub message: String,
 }
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
+        write!(f, "{}:{}: {}", self.line, self.column, self.message)
     }
 }
 
 impl std::error::Error for FileError {}
 
+impl FileError {
+    /// What is wrong with what begins at byte `offset` of `text`.
+    pub fn at(text: &str, offset: usize, message: String) -> FileError {
+        let before = text.get(..offset).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = 1 + before.bytes().filter(|&byte| byte == b'\n').count();
+        FileError { line, column: 1 + before[start..].chars().count(), message }
+    }
+}
+
 /// What is wrong, and at which byte.
-pub(crate) type Problem = (usize, String);
+pub type Problem = (usize, String);
 
 /// Reads `text` as TOML of the form `F`, and makes of it what `make` does.
 ///
 /// # Errors
 ///
-/// What is wrong, and in which line.
-pub(crate) fn parse<F: DeserializeOwned, T>(
-    text: &str,
-    make: impl FnOnce(F) -> Result<T, Problem>,
-) -> Result<T, FileError> {
-    let at = |(offset, message): Problem| {
-        let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-        FileError { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(), message }
-    };
+/// What is wrong, and where.
+pub fn parse<F: DeserializeOwned, T>(text: &str, make: impl FnOnce(F) -> Result<T, Problem>) -> Result<T, FileError> {
+    let at = |(offset, message)| FileError::at(text, offset, message);
     let file = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let message = error.message().trim_end().replace('\n', " ");
@@ -75,10 +81,11 @@ mod tests {
     #[test]
     fn a_value_of_another_type_is_named_by_its_key_and_line() {
         let said = |text: &str| parse(text, |file: File| Ok(file)).unwrap_err().to_string();
-        assert_eq!(said("# a\ncapacity = 3"), "line 2: capacity: invalid type: integer `3`, expected a string");
+        assert_eq!(said("# a\ncapacity = 3"), "2:12: capacity: invalid type: integer `3`, expected a string");
         let nested = "capacity = \"1\"\nmost = { flows = \"x\" }";
-        assert_eq!(said(nested), "line 2: flows: invalid type: string \"x\", expected u32");
-        assert!(said("capacity = \"1\"\ncapacities = 3").starts_with("line 2: unknown field `capacities`"));
-        assert!(said("capacity").starts_with("line 1: "), "no value");
+        assert_eq!(said(nested), "2:18: flows: invalid type: string \"x\", expected u32");
+        assert!(said("capacity = \"1\"\ncapacities = 3").starts_with("2:1: unknown field `capacities`"));
+        assert!(said("capacity").starts_with("1:"), "no value");
+        assert!(said("capacity = \"\u{e9}\"; ").starts_with("1:15: "), "columns count characters");
     }
 }

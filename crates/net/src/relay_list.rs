@@ -11,7 +11,6 @@
 //! nothing can leave from an IPv4 address to an IPv6 one. A name is looked up once; of its addresses the
 //! first of the family that fits is taken.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anabranch_control::path::MAX_KNOWN_PEERS;
@@ -19,25 +18,10 @@ use anabranch_proto::overlay::wire;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::file_error::FileError;
+
 /// Where a relay listens if nothing else is said.
 pub const DEFAULT_PORT: u16 = 4000;
-
-/// What is wrong in a list, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListError {
-    /// Counted from 1.
-    pub line: usize,
-    /// What is wrong, with the key and what would be right.
-    pub message: String,
-}
-
-impl fmt::Display for ListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
-    }
-}
-
-impl std::error::Error for ListError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,8 +74,8 @@ impl Relays {
 ///
 /// # Errors
 ///
-/// What is wrong, and in which line.
-pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
+/// What is wrong, and where.
+pub fn parse(text: &str) -> Result<Vec<SocketAddr>, FileError> {
     Ok(parse_with(text, &numeric)?.preferred().to_vec())
 }
 
@@ -100,11 +84,8 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
 /// # Errors
 ///
 /// As [`parse`].
-pub fn parse_with(text: &str, look_up: LookUp<'_>) -> Result<Relays, ListError> {
-    let at = |offset: usize, message: String| {
-        let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-        ListError { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(), message }
-    };
+pub fn parse_with(text: &str, look_up: LookUp<'_>) -> Result<Relays, FileError> {
+    let at = |offset, message| FileError::at(text, offset, message);
     let list: List = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let hint = "expected [[relay]] entries with address = \"IP:PORT\"";

@@ -98,7 +98,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // A later life has a higher number, unless the clock was put back further than the lives are apart.
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let learned = args.policy.as_deref().map(policy::load).transpose()?;
-    let config = coordinators_file::parse(&text, epoch, learned).map_err(|error| named(error.to_string()))?;
+    let config = coordinators_file::parse(&text, epoch, learned)
+        .map_err(|error| Failure::new(format!("{}:{error}", file.display())))?;
     if let Some(path) = &args.policy {
         policy::check(path, file, &config)?;
     }

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anabranch_control::units::Rate;
+use anabranch_net::file_error::{FileError, Problem};
 use anabranch_scenario::file::nearest;
 use clap::ValueEnum;
 use ipnet::IpNet;
@@ -81,15 +82,12 @@ impl Settings {
 fn read(path: &Path) -> Result<File, Failure> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| Failure::new(format!("cannot read {name}: {error}")))?;
-    parse(&text).map_err(|(line, message)| Failure::new(format!("{name}, line {line}: {message}")))
+    parse(&text).map_err(|error| Failure::new(format!("{name}:{error}")))
 }
 
-/// What the text says, or the line, from 1, and what is wrong there.
-fn parse(text: &str) -> Result<File, (usize, String)> {
-    let at = |offset: usize, message: String| {
-        let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-        (1 + before.iter().filter(|&&byte| byte == b'\n').count(), message)
-    };
+/// What the text says.
+fn parse(text: &str) -> Result<File, FileError> {
+    let at = |offset, message| FileError::at(text, offset, message);
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         at(offset, format!("this is not TOML: {}", error.message().trim_end().replace('\n', " ")))
@@ -116,10 +114,8 @@ fn parse(text: &str) -> Result<File, (usize, String)> {
     Ok(file)
 }
 
-type Wrong = (usize, String);
-
 /// A value in quotation marks.
-fn one<T>(value: &Spanned<DeValue<'_>>, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Wrong> {
+fn one<T>(value: &Spanned<DeValue<'_>>, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Problem> {
     let wrong = |problem: String| (value.span().start, problem);
     match value.get_ref() {
         DeValue::String(text) => parse(text).map_err(|problem| wrong(format!("{text:?}: {problem}"))),
@@ -128,7 +124,7 @@ fn one<T>(value: &Spanned<DeValue<'_>>, parse: impl Fn(&str) -> Result<T, String
 }
 
 /// Networks; an empty list would say the opposite of what it seems to.
-fn list(value: &Spanned<DeValue<'_>>) -> Result<Vec<IpNet>, Wrong> {
+fn list(value: &Spanned<DeValue<'_>>) -> Result<Vec<IpNet>, Problem> {
     let wrong = |problem: String| (value.span().start, problem);
     match value.get_ref() {
         DeValue::Array(networks) if networks.is_empty() => {
@@ -206,8 +202,8 @@ mod tests {
             ("listen", 1, "this is not TOML"),
             ("limit = \"4 MB/s\"\nlimit = \"4 MB/s\"", 2, "duplicate key"),
         ] {
-            let (at, message) = parse(text).unwrap_err();
-            assert!(at == line && message.contains(says), "{text:?}: line {at}: {message}");
+            let error = parse(text).unwrap_err();
+            assert!(error.line == line && error.message.contains(says), "{text:?}: {error}");
         }
     }
 }

@@ -96,8 +96,10 @@ fn an_option_is_refused_under_its_name() {
             &["--seed", "18446744073709551615"],
             "--seed 18446744073709551615: expected a whole number from 0 to 9223372036854775807",
         ),
-        (&["--seed", "minus"], "invalid value 'minus'"),
-        (&["--seed", "-1"], "invalid value '-1' for '--seed <SEED>'"),
+        (&["--seed", "minus"], "invalid value 'minus' for '--seed <SEED>': expected a whole number, not below 0"),
+        (&["--seed", "-1"], "invalid value '-1' for '--seed <SEED>': expected a whole number, not below 0"),
+        (&["--seed", "1e3"], "expected a whole number"),
+        (&["--seed", "99999999999999999999"], "expected a smaller number"),
         (&["--sets", "x=1"], "unexpected argument '--sets'"),
     ] {
         place.say(&[&["run", "s.toml", "--json"][..], more].concat()).refuses(expected);

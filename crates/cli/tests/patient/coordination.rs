@@ -164,7 +164,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
         assert!(parts.iter().all(|part| said.stderr.contains(part)), "{said:?}; expected {parts:?}");
     };
-    let wrong = ["hosts.toml: line 1:", "expected at least one [[host]]"];
+    let wrong = ["hosts.toml:1:1:", "expected at least one [[host]]"];
     refused(&["coordinate", "hosts.toml", "--identity", "c"], &wrong);
     refused(&["coordinate", "none.toml", "--identity", "c"], &["none.toml: No such file"]);
     fs::write(place.path("hosts.toml"), link("100 Mbit/s") + &entry(&place, "host", "alpha", "")).unwrap();
@@ -278,7 +278,7 @@ fn a_policy_that_can_not_direct_these_hosts_is_refused_by_file_field_and_what_wa
         &format!("{uplink}{host}{monitor}"),
         &["cross.json: purpose.features has \"queue\"", "expected its longest wait in its [[link]], as queue_ms = 50"],
     );
-    let often = "hosts.toml: line 1: key `every_ms`: 50; cross.safetensors was made to decide every 100 ms";
+    let often = "hosts.toml:1:12: key `every_ms`: 50; cross.safetensors was made to decide every 100 ms";
     refused(&format!("every_ms = 50\n{whole}"), &[often]);
     fs::write(place.path("cross.safetensors"), b"weights").unwrap();
     refused(&whole, &["cross.safetensors: is no safetensors file"]);

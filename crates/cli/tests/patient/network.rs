@@ -283,10 +283,10 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (send(&["file", "--to", "127.0.0.1"]), "127.0.0.1"),
         (send(&["file", "--to", "0.0.0.0:9", "--hops", "2"]), "unspecified"),
         (send(&["file", "--relays", "missing.toml"]), "cannot read missing.toml"),
-        (send(&["file", "--relays", "mixed.toml"]), "mixed.toml, line 4: key `address`: \"[::1]:1\" is IPv6"),
+        (send(&["file", "--relays", "mixed.toml"]), "mixed.toml:4:11: key `address`: \"[::1]:1\" is IPv6"),
         (send(&["file", "--to", "[::1]:9", "--hops", "2"]), "the relays of RELAYS.toml are IPv4"),
-        (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml, line 2: unknown field `adress`"),
-        (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml, line 3: key `address`"),
+        (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml:2:1: unknown field `adress`"),
+        (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml:3:11: key `address`"),
         (
             refusal(&["send", "file", "--hops", "2", "--to", "127.0.0.1:4009", "--relays", "RELAYS.toml"], path),
             "give the public key that it prints with --key (or --insecure",

@@ -203,15 +203,11 @@ fn wrong_settings_are_refused_with_file_line_and_key() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     for (text, more, expected) in [
-        ("listen = \"127.0.0.1:0\"\nlimit = 4", &[][..], "r.toml, line 2: key `limit`: expected a text"),
-        (
-            "listen = \"127.0.0.1:0\"\nlimits = 4",
-            &[],
-            "r.toml, line 2: key `limits`: unknown key; did you mean `limit`?",
-        ),
-        ("rendezvous = \"perhaps\"", &[], "line 1: key `rendezvous`: \"perhaps\": expected one of on, off"),
+        ("listen = \"127.0.0.1:0\"\nlimit = 4", &[][..], "r.toml:2:9: key `limit`: expected a text"),
+        ("listen = \"127.0.0.1:0\"\nlimits = 4", &[], "r.toml:2:1: key `limits`: unknown key; did you mean `limit`?"),
+        ("rendezvous = \"perhaps\"", &[], ":1:14: key `rendezvous`: \"perhaps\": expected one of on, off"),
         // What an option replaces is read all the same.
-        ("listen = \"nowhere\"\nlimit = \"4 MB/s\"", &["--listen", "127.0.0.1:0"], "line 1: key `listen`"),
+        ("listen = \"nowhere\"\nlimit = \"4 MB/s\"", &["--listen", "127.0.0.1:0"], ":1:10: key `listen`"),
         ("listen = \"127.0.0.1:0\"\nlimit = \"4 MB/s\"", &["--from", "10.0.0.1/8"], "expected 10.0.0.0/8"),
         ("listen = \"127.0.0.1:0\"\nlimit = \"4 MB/s\"", &["--metrics", &taken], "cannot serve metrics on"),
     ] {

@@ -107,7 +107,7 @@ struct MonitorEntry {
 ///
 /// # Errors
 ///
-/// What is wrong, and in which line.
+/// What is wrong, and where.
 pub fn parse(text: &str, epoch: u64, policy: Option<Arc<Learned>>) -> Result<CoordinatorConfig, FileError> {
     file_error::parse(text, |file| config(file, epoch, policy))
 }
@@ -305,7 +305,7 @@ mod tests {
         }
         assert!(parse(&file(), 1, Some(policy(50, PolicyActuator::Rate))).is_ok(), "both say the same");
         let error = parse(&file(), 1, Some(policy(20, PolicyActuator::Rate))).unwrap_err().to_string();
-        let said = "line 1: key `every_ms`: 50; p.safetensors was made to decide every 20 ms: take this out";
+        let said = "1:12: key `every_ms`: 50; p.safetensors was made to decide every 20 ms: take this out";
         assert_eq!(error, said);
     }
 
@@ -346,10 +346,7 @@ mod tests {
             assert!(error.message.contains(said), "{error}; expected {said}");
         }
         let two = format!("{}\n[[link]]\nname = \"uplink\"\ncapacity = \"1 Mbit/s\"\n", file());
-        assert_eq!(
-            parse(&two, 1, None).unwrap_err().to_string(),
-            "line 19: key `name`: there are two links \"uplink\""
-        );
+        assert_eq!(parse(&two, 1, None).unwrap_err().to_string(), "19:8: key `name`: there are two links \"uplink\"");
         let nobody = "[[link]]\nname = \"a\"\ncapacity = \"1 Mbit/s\"\n";
         assert!(parse(nobody, 1, None).unwrap_err().message.contains("expected at least one [[host]]"));
     }

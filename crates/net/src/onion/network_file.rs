@@ -62,7 +62,7 @@ pub struct NetworkFile {
 ///
 /// # Errors
 ///
-/// What is wrong, and in which line.
+/// What is wrong, and where.
 pub fn parse(text: &str) -> Result<NetworkFile, FileError> {
     file_error::parse(text, network)
 }
@@ -165,19 +165,19 @@ mod tests {
         let said = |text: &str| parse(text).expect_err("something is wrong").to_string();
         assert_eq!(
             said("threshold = 1\n"),
-            "line 1: 0 authorities; expected 1 to 16 [[authority]] entries with a key and an address"
+            "1:1: 0 authorities; expected 1 to 16 [[authority]] entries with a key and an address"
         );
-        assert_eq!(said(&of("threshold = 1", 3)), "line 1: key `threshold`: 1; expected 2 to 3 of 3");
+        assert_eq!(said(&of("threshold = 1", 3)), "1:13: key `threshold`: 1; expected 2 to 3 of 3");
         assert_eq!(
             said(&of("\nepoch_s = 100", 3)),
-            "line 2: key `epoch_s`: 100; expected 480 to 604800, twice what 4 rounds take at least"
+            "2:11: key `epoch_s`: 100; expected 480 to 604800, twice what 4 rounds take at least"
         );
-        assert_eq!(said(&of("round_s = 0.0", 3)), "line 1: key `round_s`: 0; expected 0.1 to 600");
+        assert_eq!(said(&of("round_s = 0.0", 3)), "1:11: key `round_s`: 0; expected 0.1 to 600");
         assert!(said(&of("packets_per_key = 0", 1)).contains("expected 1 (a new key for each packet) or more"));
-        assert!(said(&of("epochs = 1", 1)).contains("line 1: unknown field `epochs`"));
+        assert!(said(&of("epochs = 1", 1)).contains("1:1: unknown field `epochs`"));
         let twice = format!("{}{}", authority(1), authority(1));
-        assert_eq!(said(&twice), "line 5: key `key`: two authorities have this one");
+        assert_eq!(said(&twice), "5:7: key `key`: two authorities have this one");
         let elsewhere = authority(1).replace("192.0.2.1:7555", "here");
-        assert!(said(&elsewhere).starts_with("line 3: key `address`: \"here\"; expected an IP address and a port"));
+        assert!(said(&elsewhere).starts_with("3:11: key `address`: \"here\"; expected an IP address and a port"));
     }
 }

@@ -88,7 +88,7 @@ fn what_is_wrong_with_a_network_is_reported_with_file_and_line() {
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("network.toml, line 4: key `key`"), "{stderr}");
+        assert!(stderr.contains("network.toml:4:7: key `key`"), "{stderr}");
         assert!(!state.exists(), "nothing is left of it");
     }
 }
