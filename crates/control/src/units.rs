@@ -14,7 +14,7 @@ use core::str::FromStr;
 
 use serde::Deserialize;
 
-pub use self::rates::{MbitRate, Mbits, OctetRate, PacketRate};
+pub use self::rates::{MbitRate, Mbits, OctetRate, PacketRate, SinglePacketRate};
 use crate::time::Duration;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;

@@ -263,6 +263,16 @@ mod tests {
         }
     }
 
+    /// Who begins slowly sends little, and most of that never comes.
+    #[test]
+    fn relays_that_are_dead_from_the_start_do_not_hold_up_a_file() {
+        for (model, case) in fast() {
+            let measured = OneFile { dying: vec![(0, Time::ZERO), (1, Time::ZERO)], ..case }.run();
+            assert!(measured.took < Duration::SECOND * 5, "{model:?}: {measured:?}");
+            assert!(measured.packets.lost > 100, "{model:?}: {measured:?}");
+        }
+    }
+
     #[test]
     fn a_file_over_fast_relays_takes_nine_tenths_of_what_is_possible_and_loses_next_to_nothing() {
         for (model, case) in fast() {

@@ -1,7 +1,9 @@
-//! The most that is sent to the one destination of a sender, if it loses packets: what relays grant says nothing of the
-//! access of who receives. Losses that the relays of a path do not explain are blamed on its destination
-//! (`losses.rs`). Once it is thought to lose more than θ, it has a rate of its own. Of the packets that leave in a round
-//! trip, when all of their outcomes are known,
+//! The most that is sent to the one destination of a sender: what relays grant says nothing of the access of who
+//! receives. It is never sent much more than has lately arrived: see [`Startup`].
+//!
+//! Losses that the relays of a path do not explain are blamed on its destination (`losses.rs`). Once it is thought to
+//! lose more than θ, it has a rate of its own. Of the packets that leave in a round trip, when all of their outcomes are
+//! known,
 //!
 //! ```text
 //! more than θ + b was lost:   rate = arrived,                g = 1 %,   s = rate / 2 at the first of several
@@ -47,12 +49,33 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// It is the only one if these many outcomes in a row were of it, or all that there were.
 const ALONE: u32 = 128;
 
+/// How a sender begins: in each round trip it may send so much more than arrived as doubles that.
+///
+/// ```text
+/// rate <= 4 ln 2 y + 10 n / d
+/// ```
+///
+/// with the packets that lately arrived in a second, y (`delivered.rs`), the mean round trip d, and RFC 6928's initial
+/// window to each of n paths that have no relay in common. It holds ever after: relays that die, over which most is lost,
+/// leave the second term to find out which, where a window would be full of what never arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Startup {
+    /// The rate.
+    pub rate: PacketRate,
+    /// d: what was not used before counts for so long.
+    pub round_trip: Duration,
+}
+
 /// The bound of what is sent to a sender's one destination.
 #[derive(Clone, Debug)]
 pub struct Ceiling {
     /// That of the last outcome, and how many there were since one of another.
     destination: Option<Slot>,
     alone: u32,
+    /// None before the first round trip is known.
+    startup: Option<Startup>,
+    /// The theoretical arrival time of the next packet by it.
+    startup_due: Time,
     bound: Option<Bound>,
 }
 
@@ -80,33 +103,45 @@ struct Bound {
 
 impl Default for Ceiling {
     fn default() -> Ceiling {
-        Ceiling { destination: None, alone: ALONE, bound: None }
+        Ceiling { destination: None, alone: ALONE, startup: None, startup_due: Time::ZERO, bound: None }
     }
 }
 
 impl Ceiling {
-    fn bound(&mut self, destination: Slot) -> Option<&mut Bound> {
-        self.bound.as_mut().filter(|_| self.destination == Some(destination))
+    #[inline]
+    fn is_only(&self, destination: Slot) -> bool {
+        self.alone >= ALONE && self.destination == Some(destination)
     }
 
     /// When a packet to `destination` may leave.
     #[inline]
     pub fn due(&self, destination: Slot) -> Time {
-        self.bound.filter(|_| self.destination == Some(destination)).map_or(Time::ZERO, |bound| bound.due)
+        if !self.is_only(destination) {
+            return Time::ZERO;
+        }
+        self.bound.map_or(self.startup_due, |bound| bound.due.max(self.startup_due))
     }
 
     /// A packet leaves to `destination`.
     #[inline]
     pub fn charge(&mut self, now: Time, destination: Slot) {
-        if let Some(bound) = self.bound(destination)
+        if !self.is_only(destination) {
+            return;
+        }
+        if let Some(Startup { rate, round_trip }) = self.startup {
+            self.startup_due = charged(self.startup_due, now, round_trip, (Packets::ONE / rate).into());
+        }
+        if let Some(bound) = &mut self.bound
             && let Some(rate) = bound.rate
         {
             bound.due = charged(bound.due, now, (burst_of(rate) / rate).into(), (Packets::ONE / rate).into());
         }
     }
 
-    /// Learns from an outcome; `loss` is the probability that its destination loses a packet.
-    pub fn learn(&mut self, report: &Report<'_>, loss: f64) {
+    /// Learns from an outcome; `loss` is the probability that its destination loses a packet, and `startup` what that
+    /// may be sent, once a round trip is known.
+    pub fn learn(&mut self, report: &Report<'_>, loss: f64, startup: Option<Startup>) {
+        self.startup = startup;
         let before = self.destination.replace(report.destination);
         if before.is_some_and(|before| before != report.destination) {
             self.alone = 0;

@@ -2,12 +2,12 @@
 //! algorithm for each relay (GCRA, ITU-T I.371), and the relays that have waited longest, counted
 //! in packets of their rates.
 
-use super::ceiling::Ceiling;
+use super::ceiling::{Ceiling, Startup};
 use super::{Hop, Report, Slot};
 use crate::pacer::{burst_of, charged};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::{PacketRate, Packets, WindowUnit};
+use crate::units::{PacketRate, Packets, SinglePacketRate, WindowUnit};
 use crate::wake::Wake;
 
 /// However much goes to a node, it is asked to relay again after what its rate takes for this many, and
@@ -35,7 +35,7 @@ const NEVER: Time = Time::MAX;
 #[derive(Clone, Debug)]
 pub struct Credits {
     /// In packets a second, in single precision: a sender may know many.
-    rates: Box<[f32]>,
+    rates: Box<[SinglePacketRate]>,
     /// The theoretical arrival time of each relay's next packet.
     due: Box<[Time]>,
     /// By what part of its interval each relay's last packet was moved; empty where that moves those after it.
@@ -51,7 +51,7 @@ pub struct Credits {
     trusted: usize,
     /// When each relay was last given a packet to relay; [`NEVER`] before the first.
     relayed: Box<[Time]>,
-    /// What may leave to the destination, if there is only one and it loses packets.
+    /// What may leave to the destination, if there is only one.
     ceiling: Ceiling,
     /// What was refused last: where to, and over how many relays.
     refused: Option<(Slot, u8)>,
@@ -66,7 +66,7 @@ impl Credits {
         let share = (TRIES as f64 / peers as f64).min(1.0);
         let turn = |index: usize| Packets(index.saturating_sub(TRIES) as f64) / (rate * TRIES as f64);
         Credits {
-            rates: vec![(rate * share).0 as f32; peers].into(),
+            rates: vec![(rate * share).into(); peers].into(),
             due: (0..peers).map(|index| start + turn(index).into()).collect(),
             moved: Box::default(),
             dither: DITHER,
@@ -132,7 +132,7 @@ impl Credits {
 
     #[inline]
     fn rate_at(&self, index: usize) -> PacketRate {
-        PacketRate(f64::from(self.rates[index]))
+        self.rates[index].into()
     }
 
     /// From now on `rate` over `slot`; what it has still to wait for, or has saved up, stays the same in
@@ -144,15 +144,16 @@ impl Credits {
         let due = self.due[index];
         self.due[index] =
             if due > now { now + scaled(due.since(now), scale) } else { now.before(scaled(now.since(due), scale)) };
-        self.rates[index] = rate.0 as f32;
+        self.rates[index] = rate.into();
         if let Some((destination, hops)) = self.refused {
             self.retry_at = self.next_time(destination, usize::from(hops));
         }
     }
 
-    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss`.
-    pub fn learn(&mut self, report: &Report<'_>, loss: f64) {
-        self.ceiling.learn(report, loss);
+    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss` and may be
+    /// sent `startup`, once a round trip is known.
+    pub fn learn(&mut self, report: &Report<'_>, loss: f64, startup: Option<Startup>) {
+        self.ceiling.learn(report, loss, startup);
     }
 
     /// Fills `path` with relays that were not asked for long, then those that have most credit, in random

@@ -12,7 +12,7 @@
 //! with the mean round trip d and the time Δt since the outcome before.
 
 use crate::time::{Duration, Seconds, Time};
-use crate::units::{PacketRate, Packets, WindowUnit};
+use crate::units::{PacketRate, Packets, SinglePacketRate, WindowUnit};
 
 /// What may be sent for what was delivered.
 const GROWTH: f64 = 2.0;
@@ -24,21 +24,24 @@ const UNUSED: f64 = 4.0;
 /// Packets in a round trip over a relay that has just come to be known: RFC 6928's initial window.
 const FIRST: Packets = Packets(10.0);
 
+/// A sender that begins: BBR's startup (draft-ietf-ccwg-bbr, BBRStartupPacingGain, 4 ln 2) doubles what is delivered in
+/// each round trip.
+const STARTUP: f64 = 2.77;
+
 /// No mean is taken for shorter.
 const SHORTEST: Seconds = Seconds(1e-5);
 
 /// The packets that came over one relay.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
-    /// In packets a second, in single precision.
-    rate: f32,
+    rate: SinglePacketRate,
     updated: Time,
 }
 
 impl Delivered {
     /// Nothing has come.
     pub fn new(start: Time) -> Delivered {
-        Delivered { rate: 0.0, updated: start }
+        Delivered { rate: SinglePacketRate::ZERO, updated: start }
     }
 
     /// A packet was acknowledged or not; `round_trip` is the mean.
@@ -47,21 +50,28 @@ impl Delivered {
         let mean = round_trip.seconds().max(SHORTEST);
         let elapsed = now.since(self.updated).seconds();
         self.updated = now;
-        let come = PacketRate(f64::from(self.rate)) + if acked { Packets::ONE / mean } else { PacketRate::ZERO };
-        self.rate = (come / (1.0 + elapsed / mean)).0 as f32;
+        let come = PacketRate::from(self.rate) + if acked { Packets::ONE / mean } else { PacketRate::ZERO };
+        self.rate = (come / (1.0 + elapsed / mean)).into();
     }
 
     /// The most that it may be sent, of which `first` is no matter what came.
     #[inline]
     pub fn allows(&self, first: PacketRate) -> PacketRate {
-        PacketRate(f64::from(self.rate)) * GROWTH + first
+        PacketRate::from(self.rate) * GROWTH + first
+    }
+
+    /// The most that a destination may be sent, of which `first` is no matter what came: what relays grant says nothing
+    /// of its access.
+    #[inline]
+    pub fn begins(&self, first: PacketRate) -> PacketRate {
+        PacketRate::from(self.rate) * STARTUP + first
     }
 
     /// How far a rate may grow that other evidence would let grow for ever, as where all that is lost is lost by
     /// another node, or where less is sent than would be allowed.
     #[inline]
     pub fn supports(&self, first: PacketRate) -> PacketRate {
-        PacketRate(f64::from(self.rate)) * UNUSED + first
+        PacketRate::from(self.rate) * UNUSED + first
     }
 }
 

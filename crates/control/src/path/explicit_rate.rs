@@ -28,6 +28,7 @@
 
 use serde::Deserialize;
 
+use super::ceiling::Startup;
 use super::credits::Credits;
 use super::delays::Delays;
 use super::delivered::{Delivered, first_rate};
@@ -40,7 +41,7 @@ use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::{Bytes, Octets, PacketRate, Rate};
+use crate::units::{Bytes, Octets, PacketRate, Rate, SinglePacketRate};
 use crate::wake::Wake;
 
 /// Parameters. Those from `moves` on are there to measure what each part is worth.
@@ -113,7 +114,7 @@ impl ExplicitRateConfig {
 const LEAST_GRANT: PacketRate = PacketRate(1.0 / 60.0);
 
 /// A stamp that differs by more than this factor from the one before needs another one.
-const CREDIBLE: f32 = 4.0;
+const CREDIBLE: f64 = 4.0;
 
 /// After this many ACKs in a row without a stamp, a relay that has stamped counts as one that does not.
 const UNSTAMPED: u8 = 3;
@@ -150,8 +151,8 @@ const REVIEW: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Relay {
-    /// What it grants in packets a second, in single precision; zero where it has not said.
-    granted: f32,
+    /// What it grants; zero where it has not said.
+    granted: SinglePacketRate,
     /// Whether its last stamp was not credible.
     doubted: bool,
     /// ACKs without a stamp since the last one with.
@@ -174,7 +175,7 @@ impl Relay {
     /// One that has said nothing yet.
     fn new(start: Time) -> Relay {
         Relay {
-            granted: 0.0,
+            granted: SinglePacketRate::ZERO,
             doubted: false,
             unstamped: 0,
             delivered: Delivered::new(start),
@@ -187,22 +188,28 @@ impl Relay {
 
     /// What it grants, if it does.
     fn granted(&self) -> Option<PacketRate> {
-        (!self.stamps_nothing() && self.granted > 0.0).then_some(PacketRate(f64::from(self.granted)))
+        (!self.stamps_nothing() && self.has_granted()).then_some(self.granted.into())
+    }
+
+    /// Whether it has said what it grants.
+    fn has_granted(&self) -> bool {
+        self.granted > SinglePacketRate::ZERO
     }
 
     /// Whether no ACK has come over it.
     fn is_unknown(&self) -> bool {
-        self.granted == 0.0 && self.unstamped == 0
+        !self.has_granted() && self.unstamped == 0
     }
 
     /// Whether it does not stamp, as far as its ACKs tell.
     fn stamps_nothing(&self) -> bool {
-        self.unstamped >= UNSTAMPED || (self.granted == 0.0 && self.unstamped > 0)
+        self.unstamped >= UNSTAMPED || (!self.has_granted() && self.unstamped > 0)
     }
 
     /// Whether a stamp of `rate` is in line with the one before; whatever it is, if there was none.
     fn is_credible(&self, rate: PacketRate) -> bool {
-        self.granted == 0.0 || (self.granted / CREDIBLE..=self.granted * CREDIBLE).contains(&(rate.0 as f32))
+        let (before, now) = (PacketRate::from(self.granted), PacketRate::from(SinglePacketRate::from(rate)));
+        !self.has_granted() || (before / CREDIBLE..=before * CREDIBLE).contains(&now)
     }
 
     /// A stamp that grants `rate`, or none, has come; whether one that is out of line must be confirmed.
@@ -214,7 +221,7 @@ impl Relay {
         self.unstamped = 0;
         let credible = !confirms || self.is_credible(rate);
         if credible || self.doubted {
-            self.granted = rate.0 as f32;
+            self.granted = rate.into();
         }
         self.doubted = !credible && !self.doubted;
     }
@@ -309,6 +316,14 @@ impl ExplicitRate {
         self.delays.learn(report);
     }
 
+    /// What the destination may be sent.
+    fn startup(&self, report: &Report<'_>) -> Option<Startup> {
+        let round_trip = (self.round_trip > Duration::ZERO).then_some(self.round_trip)?;
+        let paths = (self.relays.len() - 1) as f64 / report.path.len() as f64;
+        let arrived = self.relays[report.destination.index()].delivered;
+        Some(Startup { rate: arrived.begins(first_rate(round_trip) * paths), round_trip })
+    }
+
     /// Learns from a packet that has come or not; the blame of the relays that it passed.
     fn learn(&mut self, report: &Report<'_>, has_come: bool, blames: &[Blame]) {
         if has_come {
@@ -365,7 +380,7 @@ impl ExplicitRate {
     fn learn_who_changes_stamps(&mut self, report: &Report<'_>) {
         for place in 1..report.path.len() {
             let relay = &self.relays[report.path[place].slot.index()];
-            if relay.granted > 0.0
+            if relay.has_granted()
                 && let Some(stamp) = self.stamp(report, place)
             {
                 self.stamp_changes.learn(&report.path[..place], relay.is_credible(stamp));
@@ -422,7 +437,7 @@ impl ExplicitRate {
             Some(until) if now >= until => {
                 relay.aside_until = None;
                 relay.is_back = true;
-                relay.granted = 0.0;
+                relay.granted = SinglePacketRate::ZERO;
                 relay.unstamped = 0;
                 relay.silence = 0.0;
                 self.losses.forget(slot);
@@ -440,7 +455,7 @@ impl PathController for ExplicitRate {
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         let mut blames = [Blame::default(); super::MAX_RELAYS];
         self.losses.learn(report, |place, blame| blames[place] = blame);
-        self.credits.learn(report, self.losses.of(report.destination));
+        self.credits.learn(report, self.losses.of(report.destination), self.startup(report));
         self.learn(report, report.outcome == Outcome::Acked, &blames);
         self.outcomes += 1;
         if self.outcomes >= self.next_review {

@@ -38,12 +38,20 @@ struct World {
     loss: f64,
     /// The destination answers nothing in these seconds.
     silent: Range<f64>,
+    /// The first two relays pass nothing on from this second.
+    dead: f64,
     stamps: bool,
 }
 
 /// It loses nothing.
-const WORLD: World =
-    World { relay: f64::INFINITY, destination: f64::INFINITY, loss: 0.0, silent: 0.0..0.0, stamps: false };
+const WORLD: World = World {
+    relay: f64::INFINITY,
+    destination: f64::INFINITY,
+    loss: 0.0,
+    silent: 0.0..0.0,
+    dead: f64::INFINITY,
+    stamps: false,
+};
 
 /// A token bucket of a second.
 #[derive(Clone, Copy)]
@@ -83,7 +91,9 @@ fn run(entry: &Entry, world: &World) -> Option<Vec<(u32, u32)>> {
         }
         let mut path = [Hop::default(); 2];
         while controller.select(now, DESTINATION, PACKET, &mut path, &mut rng) {
-            let passes = path.iter().all(|hop| relays[hop.slot.index()].takes(sent)) && destination.takes(sent);
+            let is_dead = |hop: &Hop| hop.slot.index() < 2 && sent >= world.dead;
+            let passes = path.iter().all(|hop| !is_dead(hop) && relays[hop.slot.index()].takes(sent));
+            let passes = passes && destination.takes(sent);
             let arrives = passes && !world.silent.contains(&sent) && !rng.chance(world.loss);
             let (outcome, after) = match arrives {
                 true => (Outcome::Acked, ROUND_TRIP + 0.02 * rng.uniform()),
@@ -156,11 +166,36 @@ fn what_a_destination_refuses_is_not_sent_whatever_relays_grant() {
 }
 
 #[test]
+fn what_a_destination_refuses_at_the_start_is_what_it_takes_in_ten_seconds_at_most() {
+    for stamps in [false, true] {
+        let start = &explicit_rate(&World { stamps, ..POLICING_DESTINATION })[..5];
+        let refused: u32 = start.iter().map(|(left, arrived)| left - arrived).sum();
+        // Set after the figure: 945 where relays stamp, of which 400 a second are initial windows.
+        assert!(f64::from(refused) < 10.0 * OF_DESTINATION, "{refused} are refused: {start:?}");
+    }
+}
+
+#[test]
 fn loss_at_random_keeps_nobody_from_what_relays_grant() {
     for loss in [0.01, 0.05, 0.15] {
         let (left, _) = over(&explicit_rate(&World { loss, stamps: true, ..WORLD })[20..]);
         let granted = GRANTED * RELAYS as f64 / 2.0;
         assert!(left > 0.95 * granted, "{left} a second of {granted}, where {loss} is lost");
+    }
+}
+
+#[test]
+fn relays_that_are_dead_or_die_cost_a_sender_no_more_than_what_goes_over_them() {
+    let others = GRANTED * (RELAYS - 2) as f64 / 2.0;
+    for dead in [0.0, 1.0, 20.0] {
+        let each_second = explicit_rate(&World { dead, stamps: true, ..WORLD });
+        for span in [25..30, 30..60] {
+            let (left, arrives) = over(&each_second[span.clone()]);
+            assert!(
+                left * arrives > 0.9 * others,
+                "{dead}, {span:?}: {left} a second, of which {arrives}: {each_second:?}"
+            );
+        }
     }
 }
 

@@ -20,6 +20,31 @@ pub struct OctetRate(pub f64);
 #[repr(transparent)]
 pub struct PacketRate(pub f64);
 
+/// A [`PacketRate`] in single precision: a sender keeps several for each relay that it knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+#[repr(transparent)]
+pub struct SinglePacketRate(f32);
+
+impl SinglePacketRate {
+    /// Nothing, ever.
+    pub const ZERO: SinglePacketRate = SinglePacketRate(0.0);
+}
+
+impl From<PacketRate> for SinglePacketRate {
+    /// The nearest.
+    #[inline]
+    fn from(rate: PacketRate) -> SinglePacketRate {
+        SinglePacketRate(rate.0 as f32)
+    }
+}
+
+impl From<SinglePacketRate> for PacketRate {
+    #[inline]
+    fn from(rate: SinglePacketRate) -> PacketRate {
+        PacketRate(rate.0.into())
+    }
+}
+
 /// A rate in Mbit/s, whole or not: in what utilities are counted, whose powers make the unit part of their constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
 #[serde(transparent)]

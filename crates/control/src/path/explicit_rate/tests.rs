@@ -128,16 +128,7 @@ fn a_relay_that_stamps_nothing_gets_what_loss_allows() {
 
 #[test]
 fn one_stamp_that_is_out_of_line_changes_nothing_and_two_do() {
-    let mut relay = Relay {
-        granted: 0.0,
-        doubted: false,
-        unstamped: 0,
-        delivered: Delivered::new(Time::ZERO),
-        silence: 0.0,
-        is_back: false,
-        aside_until: None,
-        asides: 0,
-    };
+    let mut relay = Relay::new(Time::ZERO);
     relay.on_stamp(Some(PacketRate(10.0)), true);
     relay.on_stamp(Some(PacketRate(1000.0)), true);
     assert_eq!(relay.granted(), Some(PacketRate(10.0)));
