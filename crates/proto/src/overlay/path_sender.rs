@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
 use anabranch_control::path::perfect::Manager;
-use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot, Ticket};
+use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
@@ -90,33 +90,13 @@ struct Remembered {
 }
 
 const _: () = assert!(size_of::<Remembered>() == 24, "senders remember many packets: keep them small");
-const _: () = assert!(size_of::<PackedHop>() == 6 && size_of::<Deadline>() == 12);
+const _: () = assert!(size_of::<Hop>() == 6 && size_of::<Deadline>() == 12);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
     InFlight,
     Late,
-}
-
-/// A hop in six bytes instead of eight.
-#[derive(Clone, Copy, Debug)]
-#[repr(Rust, packed(2))]
-struct PackedHop {
-    slot: Slot,
-    ticket: Ticket,
-}
-
-impl PackedHop {
-    #[inline]
-    fn of(hop: &Hop) -> PackedHop {
-        PackedHop { slot: hop.slot, ticket: hop.ticket }
-    }
-
-    #[inline]
-    fn hop(self) -> Hop {
-        Hop { slot: self.slot, ticket: self.ticket }
-    }
 }
 
 /// When a remembered packet's deadline passes; stale once that packet is forgotten, or has another
@@ -163,7 +143,7 @@ pub struct PathSender {
     relays: u8,
     remembered: Vec<Remembered>,
     /// The paths of the remembered packets, `relays` hops each.
-    hops: Vec<PackedHop>,
+    hops: Vec<Hop>,
     free: Vec<u32>,
     deadlines: BinaryHeap<Deadline>,
     /// The controller had no room when it was last asked.
@@ -303,16 +283,14 @@ impl PathSender {
             make_room(&mut self.remembered, 1);
             self.remembered.push(blank);
             make_room(&mut self.hops, path.len());
-            self.hops.extend(path.iter().map(PackedHop::of));
+            self.hops.extend_from_slice(path);
             (self.remembered.len() - 1) as u32
         });
         let entry = &mut self.remembered[index as usize];
         let generation = entry.generation;
         *entry = Remembered { sent_at: now, deadline, generation, destination, state: State::InFlight };
         let place = self.hops_of(index as usize);
-        for (packed, hop) in self.hops[place].iter_mut().zip(path) {
-            *packed = PackedHop::of(hop);
-        }
+        self.hops[place].copy_from_slice(path);
         self.await_deadline(deadline, index);
         PacketId { index, generation }
     }
@@ -335,16 +313,6 @@ impl PathSender {
         index * self.relays()..(index + 1) * self.relays()
     }
 
-    /// The path of the packet at `index`, unpacked into `path`.
-    #[inline(always)]
-    fn path_of<'a>(&self, index: usize, path: &'a mut [Hop; MAX_RELAYS]) -> &'a [Hop] {
-        let path = &mut path[..self.relays()];
-        for (hop, packed) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
-            *hop = packed.hop();
-        }
-        path
-    }
-
     #[inline(always)]
     fn forget(&mut self, index: u32) {
         let entry = &mut self.remembered[index as usize];
@@ -365,8 +333,7 @@ impl PathSender {
             return AckVerdict::Forged;
         }
         let rtt = now.since(entry.sent_at);
-        let mut path = [Hop::default(); MAX_RELAYS];
-        let path = self.path_of(index, &mut path);
+        let path = &self.hops[self.hops_of(index)];
         let mut route = [entry.destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
@@ -424,8 +391,7 @@ impl PathSender {
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             let entry = *entry;
             self.await_deadline(entry.deadline, index);
-            let mut path = [Hop::default(); MAX_RELAYS];
-            let path = self.path_of(index as usize, &mut path);
+            let path = &self.hops[self.hops_of(index as usize)];
             let report = Report {
                 now,
                 sent_at: entry.sent_at,
@@ -445,8 +411,7 @@ impl PathSender {
     #[inline(never)]
     fn move_deadline(&mut self, now: Time, index: u32) -> bool {
         let Remembered { sent_at, destination, .. } = self.remembered[index as usize];
-        let mut path = [Hop::default(); MAX_RELAYS];
-        let path = self.path_of(index as usize, &mut path);
+        let path = &self.hops[self.hops_of(index as usize)];
         let mut route = [destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
@@ -520,7 +485,7 @@ impl PathSender {
 
     /// What each remembered packet over this many relays takes of memory.
     pub fn remembered_bytes(relays: usize) -> usize {
-        size_of::<Remembered>() + relays * size_of::<PackedHop>() + size_of::<Deadline>()
+        size_of::<Remembered>() + relays * size_of::<Hop>() + size_of::<Deadline>()
     }
 
     /// Memory in bytes, this value and all that it owns.
@@ -529,7 +494,7 @@ impl PathSender {
             + self.controller.memory_bytes()
             + self.rtts.memory_bytes()
             + self.remembered.capacity() * size_of::<Remembered>()
-            + self.hops.capacity() * size_of::<PackedHop>()
+            + self.hops.capacity() * size_of::<Hop>()
             + self.free.capacity() * size_of::<u32>()
             + self.deadlines.capacity() * size_of::<Deadline>()
     }
