@@ -32,8 +32,22 @@ class Options(TypedDict, total=False):
     weights: Mapping[str, float]
 
 
-class Worlds:
-    """The native environments, and their spaces for one."""
+class AnyWorlds:
+    """What native environments have, whoever their agent is, and their spaces for one."""
+
+    native: _native.Environments | _native.Senders
+    features: tuple[Feature, ...]
+    terms: tuple[str, ...]
+    # In annotations and quotes alone: Gymnasium 1.2's Box takes no argument.
+    observation_space: spaces.Box[np.float32]
+    action_space: spaces.Box[np.float32] | spaces.Discrete[Any]
+
+
+class Worlds(AnyWorlds):
+    """Those whose agent is a coordinator."""
+
+    native: _native.Environments
+    action_space: spaces.Box[np.float32]
 
     def __init__(
         self,
@@ -78,7 +92,7 @@ class Worlds:
             weights=None if weights is None else dict(weights),
         )
         self.features = tuple(Feature(*row) for row in self.native.features)
-        self.terms: tuple[str, ...] = tuple(self.native.terms)
+        self.terms = tuple(self.native.terms)
         rows = self.native.hosts * self.native.history
         low = np.tile(np.array([feature.low for feature in self.features], np.float32), rows)
         high = np.tile(np.array([feature.high for feature in self.features], np.float32), rows)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
 from anabranch import _page as page
-from anabranch._base import Options, Worlds, checked_seed
+from anabranch._base import AnyWorlds, Options, Worlds, checked_seed
 from anabranch._page import Course, Line
 from anabranch._spec import Feature
 
@@ -95,8 +96,13 @@ class Env(gymnasium.Env[Array, Array]):
     Versions: v0, the first.
     """
 
+    observation_space: spaces.Box[np.float32]
+    action_space: spaces.Box[np.float32]
     # Gymnasium's `check_env` makes an environment in each mode that is listed, so a picture is one where it can be drawn.
-    metadata = {"render_modes": ["ansi", "rgb_array"] if find_spec("matplotlib") else ["ansi"], "render_fps": 10}
+    metadata: dict[str, Any] = {
+        "render_modes": ["ansi", "rgb_array"] if find_spec("matplotlib") else ["ansi"],
+        "render_fps": 10,
+    }
 
     def __init__(
         self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
@@ -107,11 +113,12 @@ class Env(gymnasium.Env[Array, Array]):
             raise ModuleNotFoundError('render_mode="rgb_array" needs matplotlib: pip install matplotlib', name="matplotlib")
         self._set_up(Worlds(environment, count=1, threads=1, autoreset="Disabled", **options), render_mode)
 
-    def _set_up(self, worlds: Any, render_mode: str | None) -> None:
+    def _set_up(self, worlds: AnyWorlds, render_mode: str | None) -> None:
         self.render_mode = render_mode
         self._worlds = worlds
         self.observation_space = self._worlds.observation_space
-        self.action_space = self._worlds.action_space
+        # A flow's environment has another type here, and says so.
+        self.action_space = cast("spaces.Box[np.float32]", self._worlds.action_space)
         self._rewards = np.zeros(1, np.float32)
         self._terms = np.zeros((1, len(self._worlds.terms)), np.float32)
         self._terminated = np.zeros(1, np.bool_)
@@ -188,14 +195,16 @@ class Env(gymnasium.Env[Array, Array]):
         "oracle" what it will leave in the step to come, which no policy can know. Where initial windows are told
         (C3-Fct), they divide what the link carries in a round trip."""
         action = np.zeros((1, self.hosts), np.float32)
-        self._worlds.native.directed_by(who, action)
-        return action[0]
+        cast(Worlds, self._worlds).native.directed_by(who, action)
+        told: Array = action[0]
+        return told
 
     def _applied(self, action: Array) -> Array:
-        return np.clip(action, self.action_space.low, self.action_space.high)
+        applied: Array = np.clip(action, self.action_space.low, self.action_space.high)
+        return applied
 
     def _shown(self) -> tuple[float, ...]:
-        link, hosts = self._worlds.native.seen(0)
+        link, hosts = cast(Worlds, self._worlds).native.seen(0)
         return (*link, *(value for host in hosts for value in host))
 
     def _charts(self) -> list[tuple[str, tuple[str, str], list[Line]]]:
@@ -249,6 +258,6 @@ class Env(gymnasium.Env[Array, Array]):
         for host, row in enumerate(newest):
             cells = (f"{value:{max(len(feature.name), 4)}.2f}" for value, feature in zip(row, self.features))
             lines.append(f"  host {host:<3} " + "  ".join(cells))
-        terms = (f"{name} {value:.2f}" for name, value in zip(self._worlds.terms, self._terms[0]))
-        return "\n".join([*lines, "  " + ", ".join(terms)])
+        paid = (f"{name} {value:.2f}" for name, value in zip(self._worlds.terms, self._terms[0]))
+        return "\n".join([*lines, "  " + ", ".join(paid)])
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from anabranch import _native
-from anabranch._base import cores
+from anabranch._base import AnyWorlds, cores
 from anabranch._runs import Scenario, _as_path_or_dict, _copy
 from anabranch._page import Line
 from anabranch._spec import Feature
 from anabranch.env import Array, Env
-from anabranch.vector import Buffers, VectorEnv
+from anabranch.vector import Buffers, Flags, VectorEnv
 
 
-class _Flows:
-    """The native environments, and their spaces for one."""
+class _Flows(AnyWorlds):
+    """Those whose agent is a flow's sender."""
+
+    native: _native.Senders
 
     def __init__(
         self,
@@ -42,16 +44,17 @@ class _Flows:
             autoreset=autoreset,
         )
         self.features = tuple(Feature(*row) for row in self.native.features)
-        self.terms: tuple[str, ...] = tuple(self.native.terms)
+        self.terms = tuple(self.native.terms)
         low, high = (
             np.tile(np.array([getattr(one, end) for one in self.features], np.float32), self.native.history)
             for end in ("low", "high")
         )
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
-        self.action_space: spaces.Space[Any]
-        if self.native.choices is None:
+        if self.native.range is not None:
             self.action_space = spaces.Box(*self.native.range, (1,), np.float32)
         else:
+            # What is no number of a range is a choice.
+            assert self.native.choices is not None
             self.action_space = spaces.Discrete(self.native.choices)
 
 
@@ -130,7 +133,13 @@ class FlowEnv(Env):
     Versions: v0, the first.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 10}
+    # Wider than an Env's, which is a box: a preset's action may be a choice.
+    action_space: spaces.Box[np.float32] | spaces.Discrete[Any]  # type: ignore[assignment]
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 10}
+
+    if TYPE_CHECKING:
+        # For types alone: a call between would cost each step.
+        def step(self, action: Array | int | np.integer[Any]) -> tuple[Array, float, bool, bool, dict[str, Any]]: ...
 
     def __init__(
         self,
@@ -148,7 +157,7 @@ class FlowEnv(Env):
     @property
     def limits(self) -> tuple[float, float | None]:
         """What the flow may have in flight, in packets, and its pace in packets a second, or None."""
-        return self._worlds.native.limits(0)
+        return cast(_Flows, self._worlds).native.limits(0)
 
     def _checked(self, action: Any) -> Array:
         if not isinstance(self.action_space, spaces.Discrete):
@@ -162,7 +171,7 @@ class FlowEnv(Env):
             raise TypeError(f"action is of type {kind}, must be an int from 0 to {count - 1}")
         if not 0 <= action < count:
             raise ValueError(f"action is {action}, must be from 0 to {count - 1}")
-        return np.float32([action])
+        return np.array([action], np.float32)
 
     def _applied(self, action: Array) -> Array:
         return action if isinstance(self.action_space, spaces.Discrete) else super()._applied(action)
@@ -201,6 +210,10 @@ class FlowVectorEnv(VectorEnv):
         scenario, overrides: As of :class:`FlowEnv`.
     """
 
+    # Wider than a VectorEnv's, as those of a single one.
+    single_action_space: spaces.Box[np.float32] | spaces.Discrete[Any]  # type: ignore[assignment]
+    action_space: spaces.Box[np.float32] | spaces.MultiDiscrete  # type: ignore[assignment]
+
     def __init__(
         self,
         preset: str = "aurora",
@@ -221,7 +234,9 @@ class FlowVectorEnv(VectorEnv):
         )
         self._set_up(flows, num_envs, mode)
 
-    def step(self, actions: Any, *, out: Buffers | None = None) -> Any:
+    def step(
+        self, actions: Any, *, out: Buffers | None = None
+    ) -> tuple[Array, Array, Flags, Flags, dict[str, Any]]:
         """Takes a step in each environment: float32 ``(num_envs, 1)``, or integers ``(num_envs,)`` from 0 on where an
         action is a choice."""
         if isinstance(self.single_action_space, spaces.Discrete):

@@ -63,11 +63,11 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         """A host's row of an observation."""
         return self._env.features
 
-    def observation_space(self, agent: str) -> spaces.Box:
+    def observation_space(self, agent: str) -> spaces.Box[np.float32]:
         """The same object each time."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Box:
+    def action_space(self, agent: str) -> spaces.Box[np.float32]:
         """The same object each time."""
         return self.action_spaces[agent]
 

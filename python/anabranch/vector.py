@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, cast
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from anabranch._base import Options, Worlds, checked_seed, cores
+from anabranch._base import AnyWorlds, Options, Worlds, checked_seed, cores
 from anabranch._spec import Feature
 from anabranch.env import Env
 from anabranch.policy import Policy
@@ -53,7 +54,7 @@ class Trajectory(NamedTuple):
     """Seen after the last step, float32, ``(num_envs, observation)``."""
 
 
-class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
+class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     """``num_envs`` environments, each of which is :class:`anabranch.env.Env`: actions, observations, rewards are its.
 
     Environment ``i`` of a vector seeded ``s`` is the single environment seeded ``s + i``, byte for byte, whatever
@@ -78,6 +79,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         options: As of :class:`anabranch.env.Env`.
     """
 
+    single_observation_space: spaces.Box[np.float32]
+    observation_space: spaces.Box[np.float32]
+    single_action_space: spaces.Box[np.float32]
+    action_space: spaces.Box[np.float32]
+
     def __init__(
         self,
         environment: str | None = None,
@@ -94,15 +100,17 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         threads = cores() if threads is None else threads
         self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), num_envs, mode)
 
-    def _set_up(self, worlds: Any, num_envs: int, mode: AutoresetMode) -> None:
+    def _set_up(self, worlds: AnyWorlds, num_envs: int, mode: AutoresetMode) -> None:
         self.render_mode = None
         self._worlds = worlds
         self.num_envs = num_envs
         self.metadata = {**Env.metadata, "autoreset_mode": mode}
         self.single_observation_space = self._worlds.observation_space
-        self.single_action_space = self._worlds.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        # A flow's environments have another type here, and say so.
+        self.single_action_space = cast("spaces.Box[np.float32]", self._worlds.action_space)
+        # Gymnasium says of no batch what it is: of boxes, a box.
+        self.observation_space = cast("spaces.Box[np.float32]", batch_space(self.single_observation_space, num_envs))
+        self.action_space = cast("spaces.Box[np.float32]", batch_space(self.single_action_space, num_envs))
         self._mode = mode
         self._is_seeded = False
         self._was_reset = False
@@ -221,7 +229,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         out = self.trajectory(steps) if out is None else out
         out.terminated.fill(False)
         out.truncated.fill(False)
-        self._worlds.native.rollout(policy.native, steps, *out, deviations)
+        cast(Worlds, self._worlds).native.rollout(policy.native, steps, *out, deviations)
         return out
 
     def trajectory(self, steps: int) -> Trajectory:
@@ -239,7 +247,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def directed_by(self, who: str) -> Array:
         """The actions of a baseline now, "rule" or "oracle": see :meth:`anabranch.env.Env.directed_by`."""
         actions = np.zeros(self.action_space.shape, np.float32)
-        self._worlds.native.directed_by(who, actions)
+        cast(Worlds, self._worlds).native.directed_by(who, actions)
         return actions
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -254,8 +262,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def _add_final(self, infos: dict[str, Any], last: Array, terms: Array, is_over: Flags) -> None:
         """The last observations and infos of episodes that are over; in their places are those of the next episodes."""
         final = np.full(self.num_envs, None, object)
-        for place in np.flatnonzero(is_over):
-            final[place] = last[place]
+        for which in np.flatnonzero(is_over):
+            final[which] = last[which]
         by_name: dict[str, Any] = {}
         for place, name in enumerate(self.terms):
             by_name[name], by_name[f"_{name}"] = np.where(is_over, terms[:, place], np.float32(0)), is_over
@@ -270,7 +278,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
 def _drawn_seeds(count: int) -> list[int]:
     """Who says nothing gets other episodes each time."""
-    return np.random.SeedSequence().generate_state(count, np.uint64).tolist()
+    drawn: list[int] = np.random.SeedSequence().generate_state(count, np.uint64).tolist()
+    return drawn
 
 
 def _checked_mask(mask: Any, count: int) -> Flags:
@@ -281,4 +290,5 @@ def _checked_mask(mask: Any, count: int) -> Flags:
         raise ValueError(f"reset_mask has the shape {mask.shape}, must have ({count},)")
     if not mask.any():
         raise ValueError("reset_mask is False everywhere: at least one environment must be True")
-    return mask.view(np.uint8) != 0
+    checked: Flags = mask.view(np.uint8) != 0
+    return checked
