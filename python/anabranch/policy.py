@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,13 @@ import numpy.typing as npt
 from anabranch import _native
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from anabranch.env import Env
     from anabranch.vector import VectorEnv
+
+    # Ours, with what Gymnasium has put around it or without.
+    OneOrMany = gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]
 
 Array = npt.NDArray[np.float32]
 
@@ -72,7 +77,7 @@ class Policy:
         """How a policy from a file came to be, as whoever saved it says."""
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], env: Env | VectorEnv | None = None) -> Policy:
+    def load(cls, path: str | os.PathLike[str], env: OneOrMany | None = None) -> Policy:
         """The policy that :meth:`save` has written.
 
         Args:
@@ -84,12 +89,12 @@ class Policy:
             ValueError: There is no policy in it, or one for other environments than ``env``; it is said what differs.
         """
         policy = cls.__new__(cls)
-        worlds = None if env is None else env.unwrapped._worlds.native
+        worlds = None if env is None else _ours(env)._worlds.native
         policy.native, purpose, trained = _native.load_policy(path, worlds)
         policy.purpose, policy.trained = json.loads(purpose), json.loads(trained)
         return policy
 
-    def save(self, path: str | os.PathLike[str], env: Env | VectorEnv, *, trained: Any = None) -> None:
+    def save(self, path: str | os.PathLike[str], env: OneOrMany, *, trained: Any = None) -> None:
         """Writes it as a policy for environments like ``env``: the same policy is the same bytes.
 
         Args:
@@ -102,7 +107,7 @@ class Policy:
             OSError: A file can't be written.
             ValueError: ``path`` has another name, the policy does not fit ``env``, or a number in ``trained`` is none.
         """
-        _native.save_policy(self.native, path, env.unwrapped._worlds.native, json.dumps(trained, allow_nan=False))
+        _native.save_policy(self.native, path, _ours(env)._worlds.native, json.dumps(trained, allow_nan=False))
 
     def save_for_flow(
         self,
@@ -148,7 +153,7 @@ class Policy:
         """Whether what it says depends on what it saw before."""
         return self.native.remembers
 
-    def rates(self, env: Env, observation: Array, memory: Memory | None = None) -> Array:
+    def rates(self, env: OneOrMany, observation: Array, memory: Memory | None = None) -> Array:
         """The action for an observation of ``env``, before it is cut.
 
         Args:
@@ -163,8 +168,12 @@ class Policy:
             if self.remembers:
                 raise ValueError("this policy remembers: give rates() a Memory(), one for each environment, and forget() as it begins")
             memory = Memory()
-        env = env.unwrapped
-        rates = np.zeros(env.hosts, np.float32)
-        history = observation.size // (env.hosts * len(env.features))
-        self.native.rates(observation, env.hosts, len(env.features), history, rates, memory)
+        ours = _ours(env)
+        rates = np.zeros(ours.hosts, np.float32)
+        history = observation.size // (ours.hosts * len(ours.features))
+        self.native.rates(observation, ours.hosts, len(ours.features), history, rates, memory)
         return rates
+
+
+def _ours(env: OneOrMany) -> Env | VectorEnv:
+    return cast("Env | VectorEnv", env.unwrapped)
