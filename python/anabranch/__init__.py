@@ -12,11 +12,14 @@ dicts and tables, and need numpy alone. Nothing that is optional is imported bef
 
 from importlib.util import find_spec as _find_spec
 
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from anabranch._native import RunError, ScenarioError, Table, __version__
 from anabranch._runs import Result, controllers, experiments, reproduce, run, sweep
 from anabranch._spec import Feature, environments, features
+
+if _TYPE_CHECKING:
+    from anabranch.parallel import HostsEnv as _HostsEnv
 
 __all__ = [
     "Feature",
@@ -36,7 +39,7 @@ __all__ = [
 ]
 
 
-def parallel_env(environment: str | None = None, **options: _Any) -> "_Any":
+def parallel_env(environment: str | None = None, **options: _Any) -> "_HostsEnv":
     """The hosts of an environment as agents, in PettingZoo's parallel API: see :class:`anabranch.parallel.HostsEnv`.
 
     Args:
