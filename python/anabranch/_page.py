@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,10 +40,17 @@ class Course:
         self.steps.clear()
         self.is_cut = False
 
-    def note(self, *step: object) -> None:
+    def note(
+        self,
+        at: float,
+        action: npt.NDArray[np.float32],
+        terms: npt.NDArray[np.float32],
+        reward: float,
+        shown: tuple[float, ...],
+    ) -> None:
         """A step is over."""
         if len(self.steps) < MOST_STEPS:
-            self.steps.append(Course.Step(*step))  # type: ignore[arg-type]
+            self.steps.append(Course.Step(at, action, terms, reward, shown))
         else:
             self.is_cut = True
 
@@ -51,7 +58,7 @@ class Course:
         """``(steps, numbers)``."""
         return np.array([step.action for step in self.steps], np.float32)
 
-    def line(self, name: str, values: Sequence[float]) -> Line:
+    def line(self, name: str, values: Iterable[float]) -> Line:
         """Values of the steps over their times."""
         return name, [(step.at, float(value)) for step, value in zip(self.steps, values)]
 

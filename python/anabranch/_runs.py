@@ -53,7 +53,8 @@ def controllers() -> list[dict[str, Any]]:
     Each has ``name``, ``kind`` ("path": a rate for each peer; "flow": one sender's window and pacing rate), ``summary``,
     ``source`` (the paper or RFC), ``real_network`` (False: in simulations alone) and ``needs`` (a text or None).
     """
-    return json.loads(_native.controllers())
+    found: list[dict[str, Any]] = json.loads(_native.controllers())
+    return found
 
 
 def run(

@@ -94,7 +94,8 @@ def model(path: str | os.PathLike[str]) -> Any:
     if missing:
         raise ValueError(f"{path}: has no tensor {', '.join(missing)}")
 
-    nodes, constants = [], []
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
 
     def constant(name: str, value: Array | float) -> str:
         constants.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
@@ -103,7 +104,7 @@ def model(path: str | os.PathLike[str]) -> Any:
     def apply(operator: str, *inputs: str) -> str:
         return split(operator, 1, *inputs)[0]
 
-    def split(operator: str, count: int, *inputs: str, **attributes: int) -> list[str]:
+    def split(operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
         outputs = [f"x{len(nodes)}" if count == 1 else f"x{len(nodes)}.{place}" for place in range(count)]
         nodes.append(helper.make_node(operator, list(inputs), outputs, **attributes))
         return outputs
@@ -137,8 +138,11 @@ def model(path: str | os.PathLike[str]) -> Any:
     if remembers:
         size = len(parts["cell.state.weights"])
         shown, said = [*shown, ("state", size)], [*said, ("next_state", size)]
-    values = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name, width in some] for some in (shown, said)]
-    graph = helper.make_graph(nodes, path.stem, *values, constants)
+    sources, targets = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name, width in some]
+        for some in (shown, said)
+    )
+    graph = helper.make_graph(nodes, path.stem, sources, targets, constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="anabranch")
     made.ir_version = IR_VERSION
     helper.set_model_props(made, {"purpose": json.dumps(purpose), "trained": json.dumps(trained)})
