@@ -170,7 +170,7 @@ fn what_a_destination_refuses_at_the_start_is_what_it_takes_in_ten_seconds_at_mo
     for stamps in [false, true] {
         let start = &explicit_rate(&World { stamps, ..POLICING_DESTINATION })[..5];
         let refused: u32 = start.iter().map(|(left, arrived)| left - arrived).sum();
-        // Set after the figure: 945 where relays stamp, of which 400 a second are initial windows.
+        // Set after the figure: 945 where relays stamp, 16 032 without a startup.
         assert!(f64::from(refused) < 10.0 * OF_DESTINATION, "{refused} are refused: {start:?}");
     }
 }
