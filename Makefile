@@ -9,7 +9,7 @@ PYTHON ?= python3
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
-	$(CARGO) run --profile demo --locked -p anabranch -- demo --with-stream
+	$(CARGO) run --profile demo --locked -p anabranch --no-default-features -- demo --with-stream
 
 ## All tests. Those over real sockets mostly wait: they find a processor beside all others, which have the least
 ## priority. Before a change lands, `make lint` must hold as well.
@@ -93,6 +93,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
 	$(CARGO) clippy --workspace --test patient --test commands --test quick_verdicts --locked --features anabranch-py/module -- -D warnings
+	$(CARGO) clippy -p anabranch --no-default-features --locked -- -D warnings
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then $(PYTHON) contrib/circles.py; \
 	else echo "Python 3.9 or later is not here: circles of files are not looked for"; fi
 

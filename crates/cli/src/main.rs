@@ -1,36 +1,55 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
-mod agent;
-mod bench;
 mod browser;
-mod compare;
 mod controllers;
-mod coordinate;
 mod demo;
-mod emulate;
 mod failure;
 mod interrupt;
 mod key;
 mod manual;
 mod meeting;
-mod memory;
 mod network;
 mod number;
 mod onion;
 mod printer;
-mod progress;
-mod python;
 mod quic;
 mod receive;
 mod relay;
 mod relays;
-mod reproduce;
-mod run;
 mod send;
-mod soak;
 mod stream;
-mod sweep;
 mod table;
+mod transfer_bar;
+
+#[cfg(feature = "research")]
+mod agent;
+#[cfg(feature = "research")]
+mod bench;
+#[cfg(feature = "research")]
+mod compare;
+#[cfg(feature = "research")]
+mod coordinate;
+#[cfg(feature = "research")]
+mod emulate;
+#[cfg(feature = "research")]
+mod memory;
+#[cfg(feature = "research")]
+mod progress;
+#[cfg(feature = "research")]
+mod python;
+#[cfg(feature = "research")]
+mod reproduce;
+#[cfg(feature = "research")]
+mod research;
+#[cfg(feature = "research")]
+mod run;
+#[cfg(feature = "research")]
+mod soak;
+#[cfg(feature = "research")]
+mod sweep;
+#[cfg(feature = "research")]
+mod threads;
+#[cfg(feature = "research")]
 mod validate;
 
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
@@ -42,6 +61,12 @@ use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 /// Congestion control that learns, for networks with many parallel paths.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true)]
+#[cfg_attr(
+    not(feature = "research"),
+    command(
+        after_help = "Built without `research`: what runs scenarios and experiments and coordinates links is left out."
+    )
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -49,10 +74,6 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List the controllers, what each does and where it comes from
-    Controllers(controllers::Args),
-    /// Measure how fast we are on this machine
-    Bench(bench::Args),
     /// Send a file over relays on loopback and measure, or let all peers send
     Demo(demo::Args),
     /// Forward what others send, up to a limit
@@ -65,29 +86,16 @@ enum Verb {
     Receive(receive::Args),
     /// Send files over relays, by a code or to an address
     Send(send::Args),
-    /// Run a paper's experiment and show our figures beside the paper's
-    Reproduce(reproduce::Args),
-    /// Run a scenario and say what it measured
-    Run(run::Args),
-    /// Run a scenario of flows, or of a stream, on real packets over links that are emulated
-    Emulate(emulate::Args),
-    /// Run a scenario of flows, or of a stream, in the simulator and on real packets, side by side
-    Compare(compare::Args),
-    /// Run a scenario over a grid of values and seeds, on all cores
-    Sweep(sweep::Args),
     /// Serve or watch live video, over the viewers themselves
     Stream(stream::Args),
     /// An onion overlay: browse, send and receive over relays that each see a part, and show what colluding
     /// relays see all the same
     Onion(onion::Args),
-    /// Divide links among the hosts that send over them, many times a second
-    Coordinate(coordinate::Args),
-    /// Report to a coordinator what a host sends, and keep to what it gives
-    Agent(agent::Args),
-    /// Send files through simulated networks in which everything goes wrong
-    Soak(soak::Args),
-    /// Hold every model against formulas and other programs
-    Validate(validate::Args),
+    #[cfg(feature = "research")]
+    #[command(flatten)]
+    Research(research::Verb),
+    /// List the controllers, what each does and where it comes from
+    Controllers(controllers::Args),
     /// Print what completes commands in a shell
     Completions(manual::Completions),
     /// Print the manual's page, or write all of its pages
@@ -126,25 +134,17 @@ fn main() -> ExitCode {
     let cli = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = cli.unwrap_or_else(|error| about_numbers(error.format(&mut command), &command).exit());
     let result = match cli.verb {
-        Verb::Controllers(args) => controllers::run(&args),
-        Verb::Bench(args) => bench::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Relay(args) => relay::run(&args),
         Verb::Quic(args) => quic::run(&args),
         Verb::Key(args) => key::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Send(args) => send::run(&args),
-        Verb::Reproduce(args) => reproduce::run(&args),
-        Verb::Run(args) => run::run(&args),
-        Verb::Emulate(args) => emulate::run(&args),
-        Verb::Compare(args) => compare::run(&args),
-        Verb::Sweep(args) => sweep::run(&args),
         Verb::Stream(args) => stream::run(&args),
         Verb::Onion(args) => onion::run(&args),
-        Verb::Coordinate(args) => coordinate::run(&args),
-        Verb::Agent(args) => agent::run(&args),
-        Verb::Soak(args) => soak::run(&args),
-        Verb::Validate(args) => validate::run(&args),
+        #[cfg(feature = "research")]
+        Verb::Research(verb) => verb.run(),
+        Verb::Controllers(args) => controllers::run(&args),
         Verb::Completions(args) => manual::completions(&args),
         Verb::Man(args) => manual::man(&args),
     };

@@ -22,7 +22,7 @@ use ipnet::IpNet;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::progress;
+use crate::transfer_bar;
 
 /// How often the display is renewed and Ctrl-C is looked for.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -170,7 +170,7 @@ pub fn waiting(place: impl fmt::Display) -> String {
 /// shows how far that is, and Ctrl-C is heard.
 pub fn offer(path: &Path, block: u16, interrupt: &Interrupt) -> Result<(Offer, DiskSource), Failure> {
     // Where it can't be read, that is said below.
-    let bar = progress::hashing(path.metadata().map_or(0, |metadata| metadata.len()));
+    let bar = transfer_bar::hashing(path.metadata().map_or(0, |metadata| metadata.len()));
     let offered = disk::offer(path, block, |hashed| {
         bar.set_position(hashed);
         interrupt.is_raised()

@@ -1,15 +1,4 @@
-//! Numbers in options, and in tables on a terminal.
-
-use std::num::NonZeroUsize;
-
-/// The most threads that are begun: more only wait for one another, and 100 000 of them keep a whole machine waiting.
-const MOST_THREADS: usize = 1024;
-
-/// A number of threads.
-pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_THREADS);
-    number.ok_or_else(|| format!("expected a whole number from 1 to {MOST_THREADS}"))
-}
+//! Numbers in tables on a terminal.
 
 /// Enough digits to compare, no more.
 pub fn short(value: f64) -> String {

@@ -21,9 +21,9 @@ use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
 use crate::memory;
-use crate::number;
 use crate::progress;
 use crate::table;
+use crate::threads;
 
 /// Which scenario, what it says otherwise, and how the answer looks.
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Threads that run a large overlay together, as many as there are cores if not given: the result is the same
-    #[arg(long, value_parser = number::threads)]
+    #[arg(long, value_parser = threads::parse)]
     threads: Option<NonZeroUsize>,
     /// Write each flow's events as qlog into DIR too
     #[arg(long, requires = "out")]

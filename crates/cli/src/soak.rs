@@ -12,8 +12,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::number::{self, short};
+use crate::number::short;
 use crate::progress;
+use crate::threads;
 
 /// Arguments of `soak`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "SEED")]
     repeat: Option<u64>,
     /// How many cases run at once [default: the number of cores]
-    #[arg(long, value_parser = number::threads)]
+    #[arg(long, value_parser = threads::parse)]
     threads: Option<NonZeroUsize>,
     /// Soak live streams instead of file transfers
     #[arg(long, conflicts_with = "hours")]

@@ -14,10 +14,11 @@ use anabranch_scenario::file::ScenarioError;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::number::{self, short};
+use crate::number::short;
 use crate::progress;
 use crate::run::overrides;
 use crate::table;
+use crate::threads;
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     again: bool,
     /// How many points run at once [default: the number of cores]
-    #[arg(long, value_parser = number::threads)]
+    #[arg(long, value_parser = threads::parse)]
     threads: Option<NonZeroUsize>,
     /// On Ray's workers, of the cluster at ADDRESS or else begun on this machine; Python 3.11 or later with
     /// this version's module and Ray does it (pip install '.[ray]')

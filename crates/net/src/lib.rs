@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod clock;
+#[cfg(feature = "coordination")]
 pub mod coordination;
 pub mod delay_queue;
 pub mod disk;

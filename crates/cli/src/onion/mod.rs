@@ -1,5 +1,6 @@
 //! `anabranch onion`: the overlay in which every packet takes another path.
 
+#[cfg(feature = "research")]
 mod attack;
 mod authority;
 mod demo;
@@ -28,6 +29,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    #[cfg(feature = "research")]
     /// Say what somebody sees who runs some of the relays, and how often that is enough
     Attack(attack::Args),
     /// Make, with others, the list of relays that all believe
@@ -51,6 +53,7 @@ enum Verb {
 /// Does what is asked.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.verb {
+        #[cfg(feature = "research")]
         Verb::Attack(args) => attack::run(args),
         Verb::Authority(args) => authority::run(args),
         Verb::Demo(args) => demo::run(args),

@@ -18,8 +18,8 @@ use super::network::{NetworkArg, StateArg};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{Amount, say};
-use crate::progress::BYTES;
 use crate::send::parcel::{Parcel, ParcelSource};
+use crate::transfer_bar::BYTES;
 
 /// A session that ended is begun again after this; who was not found is looked for again.
 const AGAIN: Duration = Duration::from_secs(1);

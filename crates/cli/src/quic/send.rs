@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network;
-use crate::progress::{BYTES, HASHING};
 use crate::relays;
+use crate::transfer_bar::{BYTES, HASHING};
 
 /// Arguments of `quic send`.
 #[derive(Debug, clap::Args)]

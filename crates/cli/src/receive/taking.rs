@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::arrivals::{Arrived, Only, say};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::progress::BYTES;
+use crate::transfer_bar::BYTES;
 
 /// What carries files to a receiver.
 pub trait Carrier {

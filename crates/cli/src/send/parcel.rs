@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::{network, progress};
+use crate::{network, transfer_bar};
 
 /// Stands for standard input.
 const STANDARD_INPUT: &str = "-";
@@ -173,7 +173,7 @@ impl Parcel {
                     [one] => format!("{one}.tar"),
                     _ => "files.tar".to_owned(),
                 };
-                let bar = progress::hashing(archive.length());
+                let bar = transfer_bar::hashing(archive.length());
                 let offered = archive.offer(&name, block, |hashed| {
                     bar.set_position(hashed);
                     interrupt.is_raised()

@@ -23,7 +23,7 @@ use super::{Args, HOPS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
-use crate::progress::BYTES;
+use crate::transfer_bar::BYTES;
 
 /// So long a sender tries to take leave: the next burst is at most a second away.
 const LEAVE: Duration = Duration::from_millis(1_500);

@@ -9,6 +9,7 @@ pub mod measured;
 mod measuring;
 pub mod node;
 pub mod observation;
+#[cfg(feature = "recording")]
 pub mod record;
 mod recording;
 mod run;
