@@ -138,6 +138,15 @@ impl Ceiling {
         }
     }
 
+    /// What was lost on the way to `destination` was not lost by it; whether that is the only one.
+    pub fn lift(&mut self, destination: Slot) -> bool {
+        let is_only = self.is_only(destination);
+        if is_only {
+            self.bound = None;
+        }
+        is_only
+    }
+
     /// Learns from an outcome; `loss` is the probability that its destination loses a packet, and `startup` what that
     /// may be sent, once a round trip is known.
     pub fn learn(&mut self, report: &Report<'_>, loss: f64, startup: Option<Startup>) {

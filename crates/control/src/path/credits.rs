@@ -24,6 +24,9 @@ const LONGEST_UNASKED: Duration = Duration::SECOND;
 /// which relays count their senders.
 const TRIES: usize = 100;
 
+/// So many packets take no relay on trial before one does that could do without.
+const UNTRIED: u8 = 3;
+
 /// A packet is moved by a random part of its relay's interval, at most this to either side: relays of equal rates
 /// would else meet on the same paths again and again, and no outcome would tell them apart.
 const DITHER: f64 = 0.2;
@@ -49,6 +52,8 @@ pub struct Credits {
     /// Which relays are on trial, and how many are not.
     on_trial: Box<[bool]>,
     trusted: usize,
+    /// Packets since one took one.
+    untried: u8,
     /// When each relay was last given a packet to relay; [`NEVER`] before the first.
     relayed: Box<[Time]>,
     /// What may leave to the destination, if there is only one.
@@ -63,10 +68,9 @@ impl Credits {
     /// All of `peers` relays at `rate` from `start` on; of more than [`TRIES`], that
     /// many at once and then as many a second, and each at a rate that keeps to this.
     pub fn new(peers: usize, rate: PacketRate, start: Time) -> Credits {
-        let share = (TRIES as f64 / peers as f64).min(1.0);
         let turn = |index: usize| Packets(index.saturating_sub(TRIES) as f64) / (rate * TRIES as f64);
         Credits {
-            rates: vec![(rate * share).into(); peers].into(),
+            rates: vec![Credits::first_rate(rate, peers).into(); peers].into(),
             due: (0..peers).map(|index| start + turn(index).into()).collect(),
             moved: Box::default(),
             dither: DITHER,
@@ -74,11 +78,18 @@ impl Credits {
             fills_last: false,
             on_trial: vec![false; peers].into(),
             trusted: peers,
+            untried: UNTRIED,
             relayed: vec![NEVER; peers].into(),
             ceiling: Ceiling::default(),
             refused: None,
             retry_at: start,
         }
+    }
+
+    /// The rate over each of `peers` relays of which nothing is known: of more than [`TRIES`], all of them together have
+    /// that of so many at `rate`.
+    pub fn first_rate(rate: PacketRate, peers: usize) -> PacketRate {
+        rate * (TRIES as f64 / peers as f64).min(1.0)
     }
 
     /// The same, but no relay's schedule drifts: what a packet is moved by does not move those after it. So in any
@@ -109,8 +120,8 @@ impl Credits {
         Credits { counts_destinations: false, ..self }
     }
 
-    /// Whether `slot` is on trial from now on: it gets no packet together with another one that is, as
-    /// long as there are enough others, so that an outcome tells of it alone.
+    /// Whether `slot` is on trial from now on: it gets no packet together with another one that is, and one of four at most, as
+    /// long as there are enough others. So an outcome tells of it alone, and where little may leave, most arrives.
     #[inline]
     pub fn set_on_trial(&mut self, slot: Slot, on_trial: bool) {
         let before = std::mem::replace(&mut self.on_trial[slot.index()], on_trial);
@@ -172,9 +183,7 @@ impl Credits {
                 continue;
             }
             let rate = self.rate_at(index);
-            // Beyond what it may save up as well: where something else limits the sender, all have saved that
-            // up, and of equals the first would be taken for ever.
-            let credit = rate * now.since(due).seconds();
+            let credit = self.claim(rate, rate * now.since(due).seconds(), rng);
             let relayed = self.relayed[index];
             let is_unasked = relayed == NEVER || now.since(relayed) >= LONGEST_UNASKED;
             insert(if self.on_trial[index] { tried } else { best }, (is_unasked, credit), index);
@@ -185,10 +194,13 @@ impl Credits {
         let has_room = match best.len() - first {
             // One on trial, if one is due, in the last place.
             1 => {
-                if tried[0].0 > NONE.0 {
+                let is_full = best[first].0 > NONE.0;
+                let tries = tried[0].0 > NONE.0 && (!is_full || self.untried >= UNTRIED);
+                self.untried = if tries { 0 } else { self.untried.saturating_add(1) };
+                if tries {
                     best[first] = tried[0];
                 }
-                best[first].0 > NONE.0
+                is_full || tries
             }
             places => {
                 best[first..].copy_from_slice(&tried[..places]);
@@ -214,6 +226,22 @@ impl Credits {
             self.charge_destination(now, destination.index());
         }
         true
+    }
+
+    /// What a relay has to show for being taken: its credit, beyond what it may save up as well. Where something else limits
+    /// the sender, all have saved that up, and of equals the first would be taken for ever; but in the order in which
+    /// they were taken last, the same relays would meet on each path again and again.
+    fn claim(&self, rate: PacketRate, credit: Packets, rng: &mut Rng) -> Packets {
+        let saved = burst_of(rate);
+        if credit <= saved || self.dither == 0.0 {
+            return credit;
+        }
+        saved + (credit - saved) * rng.uniform()
+    }
+
+    /// What was lost on the way to `destination` was lost by relays, as is now known; whether there was no other.
+    pub fn lift_ceiling(&mut self, destination: Slot) -> bool {
+        self.ceiling.lift(destination)
     }
 
     fn refuse(&mut self, destination: Slot, hops: usize) -> bool {
@@ -331,6 +359,8 @@ fn scaled(time: Duration, factor: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -375,6 +405,41 @@ mod tests {
             for (&count, &rate) in counts.iter().zip(&rates).skip(1) {
                 assert!((f64::from(count) / (100.0 * rate) - 1.0).abs() < 0.02, "{counts:?}");
             }
+        }
+    }
+
+    /// Packets over each of the relays, and how many different paths those took, of `packets` that leave `every`.
+    fn asked(mut credits: Credits, every: Duration, packets: u32) -> (Vec<u32>, usize) {
+        let (mut now, mut rng, mut path) = (Time::ZERO, Rng::stream(1, "credits"), [Hop::default(); 3]);
+        let (mut counts, mut paths) = (vec![0; credits.rates.len()], BTreeSet::new());
+        for _ in 0..packets {
+            now += every;
+            assert!(credits.take(now, DESTINATION, &mut path, &mut rng));
+            let mut slots = path.map(|hop| hop.slot.index());
+            slots.sort_unstable();
+            slots.iter().for_each(|&slot| counts[slot] += 1);
+            paths.insert(slots);
+        }
+        (counts, paths.len())
+    }
+
+    #[test]
+    fn where_something_else_limits_a_sender_all_relays_meet_and_each_is_asked_as_often() {
+        for credits in both(9, 2000.0) {
+            let (counts, paths) = asked(credits, Duration::from_millis(100), 400);
+            assert!(paths > 50, "{paths} of the 56 paths over three of eight relays");
+            assert!(counts[1..].iter().all(|count| (135..=165).contains(count)), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn where_little_may_leave_one_packet_of_four_takes_a_relay_on_trial_at_most() {
+        for mut credits in both(9, 2000.0) {
+            for slot in 1..=4 {
+                credits.set_on_trial(Slot(slot), true);
+            }
+            let (counts, _) = asked(credits, Duration::from_millis(500), 400);
+            assert!((95..=100).contains(&counts[1..=4].iter().sum::<u32>()), "{counts:?}");
         }
     }
 

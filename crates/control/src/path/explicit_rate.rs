@@ -14,9 +14,12 @@
 //!   does one over which nothing has ever come, once this many packets over it were lost, though the
 //!   other nodes of their paths are known to pass packets on, that this would be chance in one case of
 //!   10⁵: a sequential test [Wald 1945], of a relay that drops everything against one that loses what
-//!   half of the relays lose. It is set aside, first for ten seconds, then for twice as long each time,
-//!   and judged anew. It comes back slowly, its rate doubling each round trip: all who set it aside
-//!   come back with one, and it has granted to each what nobody used.
+//!   half of the relays lose. So does, by the same test of what was lost over it and relays that live,
+//!   one over which nothing has come for two seconds: it has died. It is set aside, first for ten seconds, then
+//!   for twice as long each time, and judged anew. It comes back slowly, its rate doubling each round trip:
+//!   all who set it aside come back with one, and it has granted to each what nobody used.
+//! - **As long as nothing has come** over any relay, none is judged: a destination has part in all that is
+//!   lost. Each is tried eight times a second once something was lost.
 //! - **Who stamps nothing** gets what loss alone allows (`timeouts.rs`).
 //!
 //! For who watches, it says which relays misbehave: those that are set aside, those that change what others have
@@ -125,9 +128,17 @@ const JUDGED_AFTER: u32 = 10;
 /// The likelihood ratio, as a logarithm, at which a relay counts as one that drops everything: ln 10⁵.
 const SILENT: f32 = 11.5;
 
+/// A relay over which something has come counts as one that has died when nothing has for so long: what exceeds a limit
+/// is lost for a second at most.
+const QUIET: Duration = Duration::from_millis(2_000);
+
 /// The rate over a relay over which nothing has come and something was lost: twice what others that are not
 /// known are tried with. About five decide (see [`SILENT`]), and are known to be lost after a second or two.
 const DOUBTED: PacketRate = PacketRate(2.0 * LEAST.0);
+
+/// The rate over a relay as long as nothing has come over any and something was lost over it: where half of eight are
+/// dead, one path in fourteen over three of them is whole.
+const UNHEARD: PacketRate = PacketRate(8.0 * LEAST.0);
 
 /// What the best relay is taken to lose.
 const LEAST_LOSS: f64 = 0.02;
@@ -158,8 +169,10 @@ struct Relay {
     /// ACKs without a stamp since the last one with.
     unstamped: u8,
     delivered: Delivered,
-    /// The logarithm of the likelihood ratio of the losses, as long as nothing has come over it.
+    /// The logarithm of the likelihood ratio of the losses since something has come over it.
     silence: f32,
+    /// When the last packet left that has come over it, in seconds; the beginning if none has.
+    heard: f32,
     /// Whether it was set aside, and has not yet delivered what it grants.
     is_back: bool,
     /// Set aside until then.
@@ -180,6 +193,7 @@ impl Relay {
             unstamped: 0,
             delivered: Delivered::new(start),
             silence: 0.0,
+            heard: single(start),
             is_back: false,
             aside_until: None,
             asides: 0,
@@ -199,6 +213,11 @@ impl Relay {
     /// Whether no ACK has come over it.
     fn is_unknown(&self) -> bool {
         !self.has_granted() && self.unstamped == 0
+    }
+
+    /// Whether it has died: nothing has come over it for long, and all was lost of what others can't have lost by that.
+    fn has_died(&self, now: Time) -> bool {
+        self.silence >= SILENT && !self.is_unknown() && single(now) - self.heard >= single(Time::ZERO + QUIET)
     }
 
     /// Whether it does not stamp, as far as its ACKs tell.
@@ -248,6 +267,11 @@ pub struct ExplicitRate {
     /// Outcomes since then, and with how many it is looked at again.
     outcomes: u32,
     next_review: u32,
+}
+
+/// In seconds, half as large.
+fn single(time: Time) -> f32 {
+    time.since(Time::ZERO).as_secs_f64() as f32
 }
 
 /// Makes one.
@@ -316,12 +340,27 @@ impl ExplicitRate {
         self.delays.learn(report);
     }
 
+    /// Whether over all other relays of the path something has come that left later: they have not lost it by being dead.
+    fn others_live(&self, report: &Report<'_>, place: usize) -> bool {
+        let sent_at = single(report.sent_at);
+        let is_other = |&(other, _): &(usize, &Hop)| other != place;
+        report.path.iter().enumerate().filter(is_other).all(|(_, hop)| self.relays[hop.slot.index()].heard >= sent_at)
+    }
+
     /// What the destination may be sent.
     fn startup(&self, report: &Report<'_>) -> Option<Startup> {
         let round_trip = (self.round_trip > Duration::ZERO).then_some(self.round_trip)?;
         let paths = (self.relays.len() - 1) as f64 / report.path.len() as f64;
         let arrived = self.relays[report.destination.index()].delivered;
         Some(Startup { rate: arrived.begins(first_rate(round_trip) * paths), round_trip })
+    }
+
+    /// Nothing has come over any relay, which says nothing of any of them: their destination had part in all that was
+    /// lost, and who is always there would be blamed for it.
+    fn try_sooner(&mut self, report: &Report<'_>) {
+        for hop in report.path {
+            self.credits.set_rate(report.now, hop.slot, Credits::first_rate(UNHEARD, self.relays.len()));
+        }
     }
 
     /// Learns from a packet that has come or not; the blame of the relays that it passed.
@@ -336,6 +375,7 @@ impl ExplicitRate {
         destination.delivered.learn(report.now, has_come, self.round_trip);
         for (place, (hop, blame)) in report.path.iter().zip(blames).enumerate() {
             let stamp = self.stamp(report, place);
+            let others_live = !has_come && self.others_live(report, place);
             let relay = &mut self.relays[hop.slot.index()];
             relay.delivered.learn(report.now, has_come, self.round_trip);
             if has_come {
@@ -344,12 +384,13 @@ impl ExplicitRate {
                     self.losses.forget(hop.slot);
                 }
                 relay.on_stamp(stamp, self.config.confirms);
-            } else if relay.is_unknown() && self.config.tests {
+                (relay.silence, relay.heard) = (0.0, single(report.sent_at).max(relay.heard));
+            } else if self.config.tests && (relay.is_unknown() || others_live) {
                 relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
             }
             let before = self.credits.rate(hop.slot);
             if self.config.sets_aside {
-                self.judge(report.now, hop.slot);
+                self.judge(report.now, hop.slot, report.destination);
             }
             let relay = self.relays[hop.slot.index()];
             let is_doubtful = relay.aside_until.is_some() || relay.is_unknown();
@@ -419,17 +460,23 @@ impl ExplicitRate {
     }
 
     /// Sets the relay aside if it loses too much, and takes it back once its time is over.
-    fn judge(&mut self, now: Time, slot: Slot) {
+    fn judge(&mut self, now: Time, slot: Slot, destination: Slot) {
         let loss = self.losses.of(slot);
         let relay = &mut self.relays[slot.index()];
         let sent = self.credits.rate(slot);
         let overstates = !relay.is_back && relay.granted().is_some_and(|granted| granted > sent * OVERSTATED);
         let part = if overstates { OVERSTATED_PART } else { 1.0 };
         let tolerated = part * self.config.tolerated_loss + 2.0 * self.usual_loss;
+        let has_died = relay.has_died(now);
         match relay.aside_until {
             None if (loss > tolerated && self.losses.seen(slot) >= JUDGED_AFTER)
-                || (relay.is_unknown() && relay.silence >= SILENT) =>
+                || (relay.is_unknown() && relay.silence >= SILENT)
+                || has_died =>
             {
+                // Who had part in all that was lost was blamed for it.
+                if has_died && self.credits.lift_ceiling(destination) {
+                    self.losses.forget(destination);
+                }
                 relay.aside_until = Some(now + ASIDE * (1 << relay.asides));
                 relay.asides = (relay.asides + 1).min(MOST_DOUBLINGS);
             }
@@ -439,7 +486,7 @@ impl ExplicitRate {
                 relay.is_back = true;
                 relay.granted = SinglePacketRate::ZERO;
                 relay.unstamped = 0;
-                relay.silence = 0.0;
+                (relay.silence, relay.heard) = (0.0, single(now));
                 self.losses.forget(slot);
             }
             _ => {}
@@ -453,6 +500,9 @@ impl PathController for ExplicitRate {
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
+        if report.outcome == Outcome::TimedOut && self.round_trip == Duration::ZERO {
+            return self.try_sooner(report);
+        }
         let mut blames = [Blame::default(); super::MAX_RELAYS];
         self.losses.learn(report, |place, blame| blames[place] = blame);
         self.credits.learn(report, self.losses.of(report.destination), self.startup(report));

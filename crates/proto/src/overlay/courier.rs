@@ -189,9 +189,14 @@ impl Courier {
         Wake::at(self.pacer.release(), now).and(self.sender.wake(now))
     }
 
+    /// Relays that there are: all peers but the one that is sent to.
+    pub fn relays(&self) -> usize {
+        self.addresses.len() - 1
+    }
+
     /// This many paths take each relay once, the last perhaps fewer new ones.
     pub fn disjoint_paths(&self) -> usize {
-        (self.addresses.len() - 1).div_ceil(self.sender.relays())
+        self.relays().div_ceil(self.sender.relays())
     }
 
     /// What it has done and seen.

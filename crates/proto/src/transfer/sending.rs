@@ -50,9 +50,10 @@ const SOON: Duration = Duration::from_millis(20);
 /// answer that it still checks it, up to [`REPEAT`].
 const FIRST_QUESTION: Duration = Duration::from_millis(10);
 
-/// Greeting and offer leave over this many paths at once at most, each over other relays as long as there
-/// are any: one bad relay among many does not delay them, and what the relays grant is known before the
-/// first block leaves.
+/// Greeting and offer leave over this many paths at once at most, at first each over other relays: one bad relay
+/// among many does not delay them, and what the relays grant is known before the first block leaves. Each attempt in
+/// vain is followed by one over twice as many: where half of eight relays are dead, of those over three of them one
+/// path in fourteen is whole.
 const MOST_PATHS: usize = 8;
 
 /// From when the last block has left, the receiver is asked this many times in a round trip whether it has
@@ -62,6 +63,12 @@ const QUESTIONS_A_ROUND_TRIP: u64 = 8;
 
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const GOODBYE_COPIES: u8 = 3;
+
+/// Copies of greeting or offer after `attempts` in vain, where `disjoint` paths take each of `relays` once: no more
+/// than there are relays, for over one it is one path again and again.
+fn copies(disjoint: usize, relays: usize, attempts: u32) -> usize {
+    disjoint.saturating_mul(1 << attempts.min(MOST_PATHS.ilog2())).min(relays).min(MOST_PATHS)
+}
 
 /// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
 /// each as long as it can be) has `packet` bytes; none if nothing is left for it.
@@ -146,6 +153,8 @@ pub struct FileSender {
     early_from: Time,
     /// Copies of greeting or offer that are still to leave now.
     copies_left: usize,
+    /// How often they have left without an answer.
+    attempts: u32,
     /// When the receiver is asked next whether it has the file.
     ask_at: Time,
     /// The least time from one such question to the next.
@@ -201,6 +210,7 @@ impl FileSender {
             early_left: EARLY,
             early_from: now,
             copies_left: 0,
+            attempts: 0,
             ask_at: now,
             question: FIRST_QUESTION,
             hasty_from: now,
@@ -255,7 +265,8 @@ impl FileSender {
     /// The same message over several paths.
     fn copy(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
         if now >= self.repeat_at {
-            self.copies_left = self.courier.disjoint_paths().min(MOST_PATHS);
+            self.copies_left = copies(self.courier.disjoint_paths(), self.courier.relays(), self.attempts);
+            self.attempts += 1;
             self.repeat_at = now + REPEAT;
         }
         let left = self.copies_left.checked_sub(1)?;
@@ -358,6 +369,8 @@ impl FileSender {
         }
         match (report.code, self.phase) {
             (Code::Complete, _) => {
+                self.arrived.fill(u64::MAX);
+                self.missing = 0;
                 let took = now.since(self.started);
                 let name = printable(report.text);
                 let (length, resumed) = (self.offer.length, self.resumed_bytes());
@@ -366,6 +379,7 @@ impl FileSender {
                 self.phase = Phase::Over;
             }
             (Code::Waiting, Phase::Offering) => {
+                self.attempts = 0;
                 self.place = report.text.parse().ok();
                 if self.place.is_some() {
                     self.early_left = 0;
@@ -409,6 +423,7 @@ impl FileSender {
         self.phase = phase;
         self.repeat_at = now;
         self.copies_left = 0;
+        self.attempts = 0;
         self.heard = now;
     }
 

@@ -52,6 +52,7 @@ impl FileSender {
             return;
         }
         self.cookies.keep(packet.route.nodes()[1], cookie);
+        self.attempts = 0;
         if self.phase == Phase::Greeting && now >= self.hasty_from {
             (self.repeat_at, self.hasty_from) = (now, now + REPEAT);
         }

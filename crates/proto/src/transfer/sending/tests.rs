@@ -259,13 +259,14 @@ fn hellos_that_are_answered_late_are_answered_and_begin_no_other_session() {
     let mut hellos = pair.sent();
     pair.wait(500);
     hellos.extend(pair.sent());
-    assert_eq!(hellos.len(), 2 * COPIES);
+    // The second attempt after an answer goes over each of five relays.
+    assert_eq!(hellos.len(), COPIES + 5);
     for hello in &hellos {
         let answer = pair.answer(hello, HERE);
         pair.sender.on_answer(pair.now, &answer);
     }
     let counters = *pair.sender.courier().counters();
-    assert_eq!((counters.acked + counters.late, counters.unreadable, counters.forged), (2 * COPIES as u64 + 1, 0, 0));
+    assert_eq!((counters.acked + counters.late, counters.unreadable, counters.forged), (COPIES as u64 + 5 + 1, 0, 0));
     assert_eq!(pair.receiver.sessions(), 1);
 }
 
@@ -898,4 +899,13 @@ fn hellos_and_cookies_that_come_many_times_have_no_more_hellos_leave() {
     let once = hellos(1);
     assert!((20 * COPIES..=40 * COPIES).contains(&once), "{once} in ten seconds");
     assert_eq!(hellos(4), once);
+}
+
+#[test]
+fn each_attempt_in_vain_is_followed_by_one_over_twice_as_many_paths() {
+    let attempts = |disjoint, relays| (0..6).map(|attempts| copies(disjoint, relays, attempts)).collect::<Vec<_>>();
+    assert_eq!(attempts(3, 8), [3, 6, 8, 8, 8, 8]);
+    assert_eq!(attempts(7, 20), [7, 8, 8, 8, 8, 8]);
+    assert_eq!(attempts(1, 3), [1, 2, 3, 3, 3, 3], "no more than there are relays");
+    assert_eq!(attempts(100, 300), [8; 6]);
 }
