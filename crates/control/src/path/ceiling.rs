@@ -147,6 +147,13 @@ impl Ceiling {
         is_only
     }
 
+    /// Relays have lost more of it than was thought: the rate doubles until more is lost.
+    pub fn reopen(&mut self, destination: Slot) {
+        if let Some(bound) = self.bound.as_mut().filter(|_| self.destination == Some(destination)) {
+            bound.threshold = PacketRate(f64::INFINITY);
+        }
+    }
+
     /// Learns from an outcome; `loss` is the probability that its destination loses a packet, and `startup` what that
     /// may be sent, once a round trip is known.
     pub fn learn(&mut self, report: &Report<'_>, loss: f64, startup: Option<Startup>) {

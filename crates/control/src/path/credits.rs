@@ -244,6 +244,11 @@ impl Credits {
         self.ceiling.lift(destination)
     }
 
+    /// Of what was lost on the way to `destination`, a relay has lost more than was thought.
+    pub fn reopen_ceiling(&mut self, destination: Slot) {
+        self.ceiling.reopen(destination);
+    }
+
     fn refuse(&mut self, destination: Slot, hops: usize) -> bool {
         self.refused = Some((destination, hops as u8));
         self.retry_at = self.next_time(destination, hops);

@@ -215,9 +215,10 @@ impl Relay {
         !self.has_granted() && self.unstamped == 0
     }
 
-    /// Whether it has died: nothing has come over it for long, and all was lost of what others can't have lost by that.
-    fn has_died(&self, now: Time) -> bool {
-        self.silence >= SILENT && !self.is_unknown() && single(now) - self.heard >= single(Time::ZERO + QUIET)
+    /// Whether it has died: of what left for long before `sent_at` nothing has come over it, and what others can't have
+    /// lost by that was lost.
+    fn has_died(&self, sent_at: Time) -> bool {
+        self.silence >= SILENT && !self.is_unknown() && single(sent_at) - self.heard >= single(Time::ZERO + QUIET)
     }
 
     /// Whether it does not stamp, as far as its ACKs tell.
@@ -390,7 +391,7 @@ impl ExplicitRate {
             }
             let before = self.credits.rate(hop.slot);
             if self.config.sets_aside {
-                self.judge(report.now, hop.slot, report.destination);
+                self.judge(report, hop.slot);
             }
             let relay = self.relays[hop.slot.index()];
             let is_doubtful = relay.aside_until.is_some() || relay.is_unknown();
@@ -460,21 +461,24 @@ impl ExplicitRate {
     }
 
     /// Sets the relay aside if it loses too much, and takes it back once its time is over.
-    fn judge(&mut self, now: Time, slot: Slot, destination: Slot) {
+    fn judge(&mut self, report: &Report<'_>, slot: Slot) {
+        let Report { now, sent_at, destination, .. } = *report;
         let loss = self.losses.of(slot);
         let relay = &mut self.relays[slot.index()];
         let sent = self.credits.rate(slot);
         let overstates = !relay.is_back && relay.granted().is_some_and(|granted| granted > sent * OVERSTATED);
         let part = if overstates { OVERSTATED_PART } else { 1.0 };
         let tolerated = part * self.config.tolerated_loss + 2.0 * self.usual_loss;
-        let has_died = relay.has_died(now);
+        let has_died = relay.has_died(sent_at);
         match relay.aside_until {
             None if (loss > tolerated && self.losses.seen(slot) >= JUDGED_AFTER)
                 || (relay.is_unknown() && relay.silence >= SILENT)
                 || has_died =>
             {
                 // Who had part in all that was lost was blamed for it.
-                if has_died && self.credits.lift_ceiling(destination) {
+                if !has_died {
+                    self.credits.reopen_ceiling(destination);
+                } else if self.credits.lift_ceiling(destination) {
                     self.losses.forget(destination);
                 }
                 relay.aside_until = Some(now + ASIDE * (1 << relay.asides));
