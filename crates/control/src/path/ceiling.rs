@@ -108,9 +108,10 @@ impl Default for Ceiling {
 }
 
 impl Ceiling {
+    /// Whether nothing has lately gone anywhere else, as far as is known.
     #[inline]
-    fn is_only(&self, destination: Slot) -> bool {
-        self.alone >= ALONE && self.destination == Some(destination)
+    pub fn is_only(&self, destination: Slot) -> bool {
+        self.alone >= ALONE && self.destination.is_none_or(|only| only == destination)
     }
 
     /// When a packet to `destination` may leave.

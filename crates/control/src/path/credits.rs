@@ -24,7 +24,8 @@ const LONGEST_UNASKED: Duration = Duration::SECOND;
 /// which relays count their senders.
 const TRIES: usize = 100;
 
-/// So many packets take no relay on trial before one does that could do without.
+/// So many packets to a sender's one destination, which may take little, take no relay on trial before one does that
+/// could do without.
 const UNTRIED: u8 = 3;
 
 /// A packet is moved by a random part of its relay's interval, at most this to either side: relays of equal rates
@@ -183,7 +184,7 @@ impl Credits {
                 continue;
             }
             let rate = self.rate_at(index);
-            let credit = self.claim(rate, rate * now.since(due).seconds(), rng);
+            let credit = self.claim(destination, rate, rate * now.since(due).seconds(), rng);
             let relayed = self.relayed[index];
             let is_unasked = relayed == NEVER || now.since(relayed) >= LONGEST_UNASKED;
             insert(if self.on_trial[index] { tried } else { best }, (is_unasked, credit), index);
@@ -195,7 +196,8 @@ impl Credits {
             // One on trial, if one is due, in the last place.
             1 => {
                 let is_full = best[first].0 > NONE.0;
-                let tries = tried[0].0 > NONE.0 && (!is_full || self.untried >= UNTRIED);
+                let may_try = !is_full || self.untried >= UNTRIED || !self.ceiling.is_only(destination);
+                let tries = tried[0].0 > NONE.0 && may_try;
                 self.untried = if tries { 0 } else { self.untried.saturating_add(1) };
                 if tries {
                     best[first] = tried[0];
@@ -229,11 +231,12 @@ impl Credits {
     }
 
     /// What a relay has to show for being taken: its credit, beyond what it may save up as well. Where something else limits
-    /// the sender, all have saved that up, and of equals the first would be taken for ever; but in the order in which
-    /// they were taken last, the same relays would meet on each path again and again.
-    fn claim(&self, rate: PacketRate, credit: Packets, rng: &mut Rng) -> Packets {
+    /// the sender, all have saved that up, and of equals the first would be taken for ever. To one destination, the same
+    /// relays would follow each other again and again in the order in which they were taken last; where there are several,
+    /// what goes to them moves their turns.
+    fn claim(&self, destination: Slot, rate: PacketRate, credit: Packets, rng: &mut Rng) -> Packets {
         let saved = burst_of(rate);
-        if credit <= saved || self.dither == 0.0 {
+        if credit <= saved || self.dither == 0.0 || !self.ceiling.is_only(destination) {
             return credit;
         }
         saved + (credit - saved) * rng.uniform()
