@@ -121,8 +121,9 @@ impl Credits {
         Credits { counts_destinations: false, ..self }
     }
 
-    /// Whether `slot` is on trial from now on: it gets no packet together with another one that is, and one of four at most, as
-    /// long as there are enough others. So an outcome tells of it alone, and where little may leave, most arrives.
+    /// Whether `slot` is on trial from now on: as long as there are enough others, it gets no packet together with another
+    /// one that is, so that an outcome tells of it alone, and of packets to a sender's one destination one of four takes
+    /// such a relay at most: where little may leave, most arrives.
     #[inline]
     pub fn set_on_trial(&mut self, slot: Slot, on_trial: bool) {
         let before = std::mem::replace(&mut self.on_trial[slot.index()], on_trial);
