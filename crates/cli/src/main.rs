@@ -22,35 +22,7 @@ mod table;
 mod transfer_bar;
 
 #[cfg(feature = "research")]
-mod agent;
-#[cfg(feature = "research")]
-mod bench;
-#[cfg(feature = "research")]
-mod compare;
-#[cfg(feature = "research")]
-mod coordinate;
-#[cfg(feature = "research")]
-mod emulate;
-#[cfg(feature = "research")]
-mod memory;
-#[cfg(feature = "research")]
-mod progress;
-#[cfg(feature = "research")]
-mod python;
-#[cfg(feature = "research")]
-mod reproduce;
-#[cfg(feature = "research")]
 mod research;
-#[cfg(feature = "research")]
-mod run;
-#[cfg(feature = "research")]
-mod soak;
-#[cfg(feature = "research")]
-mod sweep;
-#[cfg(feature = "research")]
-mod threads;
-#[cfg(feature = "research")]
-mod validate;
 
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;

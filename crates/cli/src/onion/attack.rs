@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::progress;
-use crate::run::ScenarioArgs;
+use crate::research::progress;
+use crate::research::run::ScenarioArgs;
 use crate::table;
 
 /// Arguments of `onion attack`.

@@ -9,10 +9,10 @@ use anabranch_scenario::stream::StreamScenario;
 use serde_json::{Value, json};
 
 use super::{Args, mean, with_spread};
-use crate::emulate::stream::{OnRealPeers, extra, say_all, verdict};
 use crate::failure::Failure;
-use crate::progress;
-use crate::run::timed_under;
+use crate::research::emulate::stream::{OnRealPeers, extra, say_all, verdict};
+use crate::research::progress;
+use crate::research::run::timed_under;
 use crate::table;
 
 /// Figures agree that differ by no more than this part of the simulation's.

@@ -7,7 +7,7 @@ use anabranch_lab::VERSION;
 
 use super::Args;
 use crate::failure::Failure;
-use crate::python::{PYTHON, require};
+use crate::research::python::{PYTHON, require};
 
 /// What Python needs for it, and what to say where it is missing.
 const NEEDS: [(&str, &str); 2] = [

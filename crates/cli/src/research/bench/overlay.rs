@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
-use crate::memory;
+use crate::research::memory;
 
 /// Arguments of `bench overlay`.
 #[derive(Debug, clap::Args)]

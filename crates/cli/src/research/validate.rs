@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::progress;
+use crate::research::progress;
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]

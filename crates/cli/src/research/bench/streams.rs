@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
-use crate::memory;
+use crate::research::memory;
 
 /// Each viewer sends this many percent of the bitrate.
 const UPLOAD_PERCENT: u64 = 150;

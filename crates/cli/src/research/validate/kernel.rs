@@ -21,10 +21,11 @@ use anabranch_testbed::{Emulated, TestbedFailure};
 use serde::Serialize;
 
 use super::Args;
-use crate::emulate::OnRealPackets;
 use crate::failure::Failure;
 use crate::number::short;
-use crate::{progress, table};
+use crate::research::emulate::OnRealPackets;
+use crate::research::progress;
+use crate::table;
 
 /// What runs that are made at a time may carry together. Two processors carry more than
 /// twice as much (docs/emulator.md).

@@ -20,7 +20,7 @@ use anabranch_proto::transfer;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::progress::Lines;
+use crate::research::progress::Lines;
 
 /// A file that has not come by then is given up: many times what any should take.
 const LONGEST: Duration = Duration::from_secs(300);

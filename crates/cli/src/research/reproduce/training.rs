@@ -6,7 +6,7 @@ use std::process::Command;
 use anabranch_papers::Experiment;
 
 use crate::failure::Failure;
-use crate::python::{PYTHON, require};
+use crate::research::python::{PYTHON, require};
 
 /// What Python needs for it, and what to say where it is missing.
 const NEEDS: [(&str, &str); 4] = [("anabranch", MODULE), ("gymnasium", MODULE), ("jax", JAX), ("optax", JAX)];

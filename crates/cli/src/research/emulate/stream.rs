@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::{Args, say};
 use crate::failure::Failure;
-use crate::run::application::{rows, whole};
-use crate::run::{print_labelled, timed};
+use crate::research::run::application::{rows, whole};
+use crate::research::run::{print_labelled, timed};
 
 /// A run with real peers.
 pub struct OnRealPeers<'a> {

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::progress;
-use crate::threads;
+use crate::research::progress;
+use crate::research::threads;
 
 /// Arguments of `soak`.
 #[derive(Debug, clap::Args)]

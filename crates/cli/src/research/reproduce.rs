@@ -21,7 +21,7 @@ use serde::Serialize;
 use self::on_sockets::Processes;
 use crate::failure::Failure;
 use crate::number::short;
-use crate::progress;
+use crate::research::progress;
 use crate::table;
 
 /// Arguments of `reproduce`.

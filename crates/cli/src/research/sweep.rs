@@ -15,10 +15,10 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::progress;
-use crate::run::overrides;
+use crate::research::progress;
+use crate::research::run::overrides;
+use crate::research::threads;
 use crate::table;
-use crate::threads;
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]

@@ -13,8 +13,8 @@ use anabranch_scenario::stream::StreamScenario;
 use anabranch_testbed::emulator::Report;
 
 use crate::failure::Failure;
-use crate::run::flows::Shown;
-use crate::run::{ScenarioArgs, timed};
+use crate::research::run::flows::Shown;
+use crate::research::run::{ScenarioArgs, timed};
 use anabranch_testbed::{self as testbed, Emulated, TestbedFailure};
 
 /// Arguments of `emulate`.

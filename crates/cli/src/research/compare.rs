@@ -8,10 +8,10 @@ use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::summary::FlowsSummary;
 use serde_json::json;
 
-use crate::emulate::{Emulable, OnRealPackets, read, say};
 use crate::failure::Failure;
-use crate::progress;
-use crate::run::{ScenarioArgs, timed_under};
+use crate::research::emulate::{Emulable, OnRealPackets, read, say};
+use crate::research::progress;
+use crate::research::run::{ScenarioArgs, timed_under};
 use crate::table;
 use anabranch_testbed::Emulated;
 

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{Args, Facts, in_order, verdict_cell, whole, write_files};
 use crate::failure::Failure;
 use crate::number::short;
-use crate::progress::{self, Lines};
+use crate::research::progress::{self, Lines};
 use crate::table;
 use anabranch_testbed::{self as testbed, Emulated};
 

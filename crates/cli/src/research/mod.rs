@@ -1,9 +1,23 @@
 //! The verbs of the feature `research`: scenarios, experiments and benchmarks, and the coordination of links.
 
+mod agent;
+mod bench;
+mod compare;
+mod coordinate;
+mod emulate;
+mod memory;
+pub mod progress;
+mod python;
+mod reproduce;
+pub mod run;
+mod soak;
+mod sweep;
+mod threads;
+mod validate;
+
 use clap::Subcommand;
 
 use crate::failure::Failure;
-use crate::{agent, bench, compare, coordinate, emulate, reproduce, run, soak, sweep, validate};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {

@@ -32,12 +32,13 @@ use figures::{ByPolicy, Figures, HOSTS, Runs, SETTLE_S, leased_percent};
 use page::{Steered, report};
 
 use super::policy;
-use crate::emulate::{OnRealPackets, say};
 use crate::failure::Failure;
 use crate::printer;
-use crate::run::timed_under;
+use crate::research::emulate::{OnRealPackets, say};
+use crate::research::progress;
+use crate::research::run::timed_under;
 use crate::stream::local;
-use crate::{progress, table};
+use crate::table;
 
 /// What the coordinator gives away: what is left keeps the queue short.
 const UTILISATION: f64 = 0.95;

@@ -20,10 +20,10 @@ use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
-use crate::memory;
-use crate::progress;
+use crate::research::memory;
+use crate::research::progress;
+use crate::research::threads;
 use crate::table;
-use crate::threads;
 
 /// Which scenario, what it says otherwise, and how the answer looks.
 #[derive(Debug, clap::Args)]
