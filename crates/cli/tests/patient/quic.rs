@@ -305,8 +305,10 @@ fn an_interrupt_on_either_side_leaves_nothing_half_written() {
         sender.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!(ended(&mut sender), Some(if sender_ends { 130 } else { 2 }), "{said}");
         assert!(said.contains("was not sent"), "{said}");
-        let (code, _, err) = receiver.end();
+        assert!(sender_ends || said.contains("the other side has closed it: given up by the receiver"), "{said}");
+        let (code, out, err) = receiver.end();
         assert_eq!(code, Some(if sender_ends { 2 } else { 130 }), "{err}");
+        assert!(!sender_ends || (out + &err).contains("the other side has closed it: given up by the sender"), "{err}");
         assert!(names(&path.join("in")).is_empty(), "nothing half-written stays");
     }
 }

@@ -29,6 +29,7 @@ mod sending;
 mod shared;
 mod throttle;
 
+use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -61,16 +62,49 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// So long a side tries to tell the other that it is over.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// How a connection that was given up says so.
+/// How a connection that was given up says so, and by whom.
 const GIVEN_UP: VarInt = VarInt::from_u32(1);
+const BY_SENDER: &[u8] = b"given up by the sender";
+const BY_RECEIVER: &[u8] = b"given up by the receiver";
+
+/// A connection that says by whom it is given up. Its streams end as if all had been said: it is to be dropped before
+/// them, so to be declared after them.
+#[derive(Debug)]
+struct Held {
+    connection: noq::Connection,
+    farewell: &'static [u8],
+}
+
+impl Deref for Held {
+    type Target = noq::Connection;
+
+    fn deref(&self) -> &noq::Connection {
+        &self.connection
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Of one that is closed this changes nothing.
+        self.connection.close(GIVEN_UP, self.farewell);
+    }
+}
 
 /// A connection that is over, by an error of noq's.
 fn lost(error: impl std::error::Error + 'static) -> TransferError {
     // What has ended the connection, where the error says no more than that it was lost.
-    let of = |error: &&(dyn std::error::Error + 'static)| error.is::<ConnectionError>();
-    let found =
-        std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source()).find(of);
-    TransferError::Connection(printable(&found.map_or_else(|| error.to_string(), ToString::to_string)))
+    let errors = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+    let text = match errors.into_iter().find_map(|error| error.downcast_ref()) {
+        Some(ConnectionError::ApplicationClosed(closed)) if closed.reason.is_empty() => {
+            "the other side has closed it".to_owned()
+        }
+        Some(ConnectionError::ApplicationClosed(closed)) => {
+            format!("the other side has closed it: {}", String::from_utf8_lossy(&closed.reason))
+        }
+        Some(other) => other.to_string(),
+        None => error.to_string(),
+    };
+    TransferError::Connection(printable(&text))
 }
 
 fn no_tls(error: impl std::fmt::Display) -> TransferError {
@@ -132,4 +166,25 @@ async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, TransferError> {
     let mut message = vec![0; usize::from(length)];
     from.read_exact(&mut message).await.map_err(lost)?;
     Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use noq::{ApplicationClose, ReadError, ReadExactError};
+
+    use super::*;
+
+    #[test]
+    fn who_has_closed_a_connection_and_why_is_said_in_words_that_can_be_printed() {
+        let closed = |reason: &'static [u8]| {
+            let close = ApplicationClose { error_code: VarInt::from_u32(0), reason: reason.into() };
+            let closed = ConnectionError::ApplicationClosed(close);
+            lost(ReadExactError::ReadError(ReadError::ConnectionLost(closed))).to_string()
+        };
+        assert_eq!(closed(b""), "the connection was lost: the other side has closed it");
+        let said = closed(b"given up\x1b[2J");
+        assert!(said.starts_with("the connection was lost: the other side has closed it: given up"), "{said}");
+        assert!(!said.contains('\x1b'), "{said}");
+        assert!(lost(ReadExactError::FinishedEarly(0)).to_string().contains("early"));
+    }
 }

@@ -15,7 +15,10 @@ use super::arriving::Arriving;
 use super::claim::Claim;
 use super::places::{Guest, Place};
 use super::shared::Shared;
-use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, lost, no_tls, read_offer, report};
+use super::{
+    BY_RECEIVER, GIVEN_UP, Held, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, lost, no_tls, read_offer,
+    report,
+};
 use crate::disk::DiskStore;
 use crate::quic::identity;
 use crate::setup::random_seed;
@@ -107,7 +110,7 @@ impl Receiver {
 
     /// Takes leave: each sender learns at once that its file is not taken.
     pub async fn close(&self) {
-        self.endpoint.close(GIVEN_UP, b"the receiver ends");
+        self.endpoint.close(GIVEN_UP, BY_RECEIVER);
         let _ = tokio::time::timeout(LEAVE, self.endpoint.wait_idle()).await;
     }
 }
@@ -124,11 +127,12 @@ async fn take(
     let asked = async {
         let connection = incoming.await.map_err(lost)?;
         let (to, mut from) = connection.accept_bi().await.map_err(lost)?;
+        let connection = Held { connection, farewell: BY_RECEIVER };
         let (offer, length) = read_offer(&mut from).await?;
-        Ok::<_, TransferError>((connection, to, from.into_unordered(), offer, length))
+        Ok::<_, TransferError>((to, from.into_unordered(), offer, length, connection))
     };
     let late = |_| Err(TransferError::Malformed("nothing: it has offered no file"));
-    let (connection, mut to, from, offer, offset) =
+    let (mut to, from, offer, offset, connection) =
         match tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late) {
             Ok(asked) => asked,
             Err(why) => return failed(why),

@@ -15,7 +15,8 @@ use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, Transp
 use tokio::sync::mpsc;
 
 use super::{
-    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, expect, lost, no_tls, write_message,
+    BY_SENDER, GIVEN_UP, Held, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, expect, lost,
+    no_tls, write_message,
 };
 use crate::disk;
 use crate::quic::identity::{self, Trust};
@@ -127,6 +128,7 @@ impl Sender {
         progress.total.store(offer.length, Ordering::Relaxed);
         let (connection, receiver) = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await.map_err(lost)?;
+        let connection = Held { connection, farewell: BY_SENDER };
         let mut message = Vec::new();
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
@@ -190,7 +192,7 @@ impl Sender {
 
     /// Takes leave: the receiver learns at once that nothing more will come.
     pub async fn close(&self) {
-        self.ways.iter().for_each(|way| way.endpoint.close(GIVEN_UP, b"given up"));
+        self.ways.iter().for_each(|way| way.endpoint.close(GIVEN_UP, BY_SENDER));
         let idle = async {
             for way in &self.ways {
                 way.endpoint.wait_idle().await;
