@@ -164,6 +164,27 @@ fn those_who_never_finish_a_request_are_closed_and_hold_up_nobody() {
 }
 
 #[test]
+fn who_asks_is_answered_and_keeps_its_connection_however_many_others_ask_nothing() {
+    let served = serve(&finished(2), None, Bounds { connections: 4, head: LONG, ..short() });
+    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut asks = served.connect();
+    asks.write_all(request).unwrap();
+    asks.read_exact(&mut [0; 12]).unwrap();
+    let silent: Vec<_> = (0..40).map(|_| served.connect()).collect();
+    assert_eq!(status(&served.get("/index.m3u8")), 200);
+    asks.write_all(request).unwrap();
+    let (mut answers, mut piece) = (Vec::new(), [0; 1000]);
+    while !String::from_utf8_lossy(&answers).contains("HTTP/1.1 200") {
+        let read = asks.read(&mut piece).unwrap();
+        assert!(read > 0, "it is closed: {}", String::from_utf8_lossy(&answers));
+        answers.extend_from_slice(&piece[..read]);
+    }
+    // Three have places; the fourth's is of who asked for this.
+    until("the first were closed", || served.metric("gateway_silent_connections_total") >= 37);
+    drop(silent);
+}
+
+#[test]
 fn an_address_has_so_many_connections_and_a_connection_so_many_requests() {
     let bounds = Bounds { connections_per_address: 3, requests_per_connection: 2, head: LONG, ..short() };
     let served = serve(&finished(2), None, bounds);

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// What clients may cost. The longest request head is 8 KiB in [`MOST_HEADERS`] fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections at once; more wait in the system's backlog.
+    /// Connections at once. One more closes the first over which nothing was asked yet, or waits in the system's
+    /// backlog, if something was over all.
     pub connections: usize,
     /// Of these, from one address; more are closed.
     pub connections_per_address: usize,

@@ -1,13 +1,13 @@
 //! Takes connections, each within its bounds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,7 +18,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_io_timeout::TimeoutStream;
 
 use prometheus_client::metrics::counter::Counter;
@@ -40,27 +40,29 @@ pub struct Door {
     connections: Gauge,
     refused: Counter,
     stalled: Counter,
+    silent: Counter,
 }
 
 impl Door {
     pub fn register(bounds: Bounds, registry: &mut Registry) -> Door {
-        let door =
-            Door { bounds, connections: Gauge::default(), refused: Counter::default(), stalled: Counter::default() };
+        let (refused, stalled, silent) = Default::default();
+        let door = Door { bounds, connections: Gauge::default(), refused, stalled, silent };
         let http = registry.sub_registry_with_prefix("gateway");
         http.register("connections", "HTTP connections now", door.connections.clone());
         let refused = "HTTP connections closed since their address had too many";
         http.register("refused_connections", refused, door.refused.clone());
         let stalled = "HTTP connections closed since the client took nothing for too long";
         http.register("stalled_connections", stalled, door.stalled.clone());
+        let silent = "HTTP connections closed to make room, before anything was asked over them";
+        http.register("silent_connections", silent, door.silent.clone());
         door
     }
 }
 
 pub async fn accept(listener: TcpListener, app: Router, door: Arc<Door>) {
     let free = Arc::new(Semaphore::new(door.bounds.connections));
-    let addresses = Addresses::default();
-    // Nobody closes the semaphore.
-    while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
+    let (addresses, silent) = (Addresses::default(), Arc::new(Silent::default()));
+    for number in 0.. {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -70,18 +72,61 @@ pub async fn accept(listener: TcpListener, app: Router, door: Arc<Door>) {
             door.refused.inc();
             continue;
         };
-        let (app, door) = (app.clone(), Arc::clone(&door));
+        // Who has asked nothing yet makes room: those who ask cannot be held up by any number of those who do not.
+        if free.available_permits() == 0 && silent.close_first() {
+            door.silent.inc();
+        }
+        // Nobody closes the semaphore.
+        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
+        let (app, door, closed) = (app.clone(), Arc::clone(&door), silent.enter(number));
+        let asked = {
+            let silent = Arc::clone(&silent);
+            move || silent.leave(number)
+        };
         tokio::spawn(async move {
             let _places = (permit, claim);
             let connections = door.connections.clone();
             connections.inc();
-            serve(stream, app, door).await;
+            tokio::select! {
+                () = serve(stream, app, door, &asked) => {}
+                Ok(()) = closed => {}
+            }
+            asked();
             connections.dec();
         });
     }
 }
 
-async fn serve(stream: TcpStream, app: Router, door: Arc<Door>) {
+/// Connections over which nothing was asked yet, in the order in which they came, and what closes each.
+#[derive(Debug, Default)]
+struct Silent(Mutex<BTreeMap<u64, oneshot::Sender<()>>>);
+
+impl Silent {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells when it is to be closed.
+    fn enter(&self, number: u64) -> oneshot::Receiver<()> {
+        let (close, closed) = oneshot::channel();
+        self.all().insert(number, close);
+        closed
+    }
+
+    /// Something was asked over it, or it is over.
+    fn leave(&self, number: u64) {
+        self.all().remove(&number);
+    }
+
+    /// Closes the first that came; whether there was one.
+    fn close_first(&self) -> bool {
+        let first = self.all().pop_first();
+        first.is_some_and(|(_, close)| close.send(()).is_ok())
+    }
+}
+
+/// Answers what is asked over a connection until it is over; `asked` is called each time.
+async fn serve(stream: TcpStream, app: Router, door: Arc<Door>, asked: &(impl Fn() + Sync)) {
     // What is small (events, a playlist) is not kept back for more.
     let _ = stream.set_nodelay(true);
     let mut stream = pin!(TimeoutStream::new(stream));
@@ -89,6 +134,7 @@ async fn serve(stream: TcpStream, app: Router, door: Arc<Door>) {
     let requests = AtomicU32::new(0);
     let app = TowerToHyperService::new(app);
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        asked();
         let is_last = requests.fetch_add(1, Ordering::Relaxed) + 1 >= door.bounds.requests_per_connection;
         let answer = app.call(request.map(Body::new));
         async move {
