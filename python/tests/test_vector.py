@@ -2,6 +2,8 @@
 
 import multiprocessing
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -161,6 +163,27 @@ def test_numbers_out_of_range_are_refused():
         assert said in str(raised.value)
     with pytest.raises(RuntimeError, match="call it before"):
         gymnasium.make_vec("anabranch/C3-Single-v0").step(np.zeros((1, 1), np.float32))
+
+
+# A thread's stack takes some megabytes of what the process may address: there is no room for a thousand.
+TOO_MANY_THREADS = """
+import pathlib, resource
+import anabranch.vector
+pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+most = pages * resource.getpagesize() + (256 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+try:
+    anabranch.vector.VectorEnv("anabranch/C3-Single-v0", num_envs=1024, threads=1024)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process takes is asked of /proc")
+def test_threads_that_the_system_does_not_give_are_said_to_be_missing():
+    done = subprocess.run([sys.executable, "-c", TOO_MANY_THREADS], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("1024 threads can't be started ("), done.stdout + done.stderr
+    assert "ask for fewer" in done.stdout
 
 
 def test_other_threads_run_during_a_step_and_may_not_step():

@@ -27,4 +27,4 @@ pub use sender::Sender;
 pub use session::Session;
 pub use spec::{Spec, SpecError};
 pub use steps::{Ended, Steps};
-pub use vector::{Autoreset, Seeds, Vector};
+pub use vector::{Autoreset, Seeds, Vector, VectorError};

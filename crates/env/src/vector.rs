@@ -71,6 +71,22 @@ pub enum StepError {
     },
 }
 
+/// Why there is no vector of environments.
+#[derive(Debug, thiserror::Error)]
+pub enum VectorError<E> {
+    /// An environment can't be made.
+    #[error("{0}")]
+    Environment(E),
+    /// The system gives no threads.
+    #[error("{threads} threads can't be started ({why}): ask for fewer, or for one, which needs none of its own")]
+    Threads {
+        /// That were asked for.
+        threads: usize,
+        /// What it says.
+        why: String,
+    },
+}
+
 /// Where a step's results go: one of each for each environment.
 #[derive(Debug)]
 pub struct Results<'a> {
@@ -117,7 +133,7 @@ impl Vector {
     ///
     /// # Errors
     ///
-    /// What can't be, or can't be run.
+    /// What can't be, or can't be run, and where threads can't be started.
     ///
     /// # Panics
     ///
@@ -128,7 +144,7 @@ impl Vector {
         seed: u64,
         threads: usize,
         autoreset: Autoreset,
-    ) -> Result<Vector, SpecError> {
+    ) -> Result<Vector, VectorError<SpecError>> {
         Vector::making(|seed| Session::new(Arc::clone(spec), seed), count, seed, threads, autoreset)
     }
 }
@@ -138,7 +154,7 @@ impl<S: Steps> Vector<S> {
     ///
     /// # Errors
     ///
-    /// What `make` says.
+    /// What `make` says, and where threads can't be started.
     ///
     /// # Panics
     ///
@@ -149,15 +165,17 @@ impl<S: Steps> Vector<S> {
         seed: u64,
         threads: usize,
         autoreset: Autoreset,
-    ) -> Result<Vector<S>, E> {
+    ) -> Result<Vector<S>, VectorError<E>> {
         assert!((1..=MOST_ENVIRONMENTS).contains(&count) && threads > 0, "there is something to step");
         let threads = threads.min(count);
         let seeds = (0..count as u64).map(|number| seed.wrapping_add(number));
-        let sessions: Vec<S> = seeds.map(make).collect::<Result<_, _>>()?;
-        let pool = (threads > 1).then(|| {
+        let sessions: Vec<S> = seeds.map(make).collect::<Result<_, _>>().map_err(VectorError::Environment)?;
+        let begin = || {
             let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            builder.thread_name(|number| format!("environments {number}")).build().expect("threads can be started")
-        });
+            builder.thread_name(|number| format!("environments {number}")).build()
+        };
+        let pool = (threads > 1).then(begin).transpose();
+        let pool = pool.map_err(|error| VectorError::Threads { threads, why: error.to_string() })?;
         let memories = vec![Scratch::default(); sessions.len()];
         Ok(Vector { sessions, memories, autoreset, pool, each: count.div_ceil(threads) })
     }

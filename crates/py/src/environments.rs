@@ -128,7 +128,7 @@ impl Environments {
         };
         let spec = Arc::new(options.spec(&about).map_err(errors::value)?);
         let autoreset = autoreset_named(autoreset)?;
-        let vector = apart(py, || Vector::new(&spec, count, seed, threads, autoreset))?.map_err(errors::value)?;
+        let vector = apart(py, || Vector::new(&spec, count, seed, threads, autoreset))?.map_err(errors::vector)?;
         Ok(Environments { stepping: Stepping::new(vector, threads), spec })
     }
 

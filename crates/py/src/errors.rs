@@ -1,5 +1,6 @@
 //! What is raised.
 
+use anabranch_env::VectorError;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -15,6 +16,14 @@ create_exception!(anabranch, RunError, PyRuntimeError, "A run can't go on: which
 /// A value that can't be.
 pub fn value(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// Environments that can't be made together.
+pub fn vector(error: VectorError<impl std::fmt::Display>) -> PyErr {
+    match error {
+        VectorError::Environment(error) => value(error),
+        threads @ VectorError::Threads { .. } => PyRuntimeError::new_err(threads.to_string()),
+    }
 }
 
 /// A scenario that can't be read.

@@ -70,7 +70,7 @@ impl Senders {
         };
         let autoreset = autoreset_named(autoreset)?;
         let make = |seed| Sender::new(preset, source.clone(), seed);
-        let vector = apart(py, || Vector::making(make, count, seed, threads, autoreset))?.map_err(errors::value)?;
+        let vector = apart(py, || Vector::making(make, count, seed, threads, autoreset))?.map_err(errors::vector)?;
         Ok(Senders { stepping: Stepping::new(vector, threads), setting: preset.setting(), preset })
     }
 
