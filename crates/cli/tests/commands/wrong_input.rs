@@ -118,6 +118,13 @@ fn an_option_is_refused_under_its_name() {
     place.say(&["sweep", "s.toml"]).refuses("--out <DIR>");
     place.say(&["run", "s.toml", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
     place.say(&["soak", "--cases", "1", "--threads", "2000"]).refuses("expected a whole number from 1 to 1024");
+    for (more, expected) in [
+        (&["--controller", "perfect"][..], "exists only in simulation"),
+        (&["--controller", "random"], "limits nothing"),
+        (&["--set", "sum=false"], "unknown field `sum`"),
+    ] {
+        place.say(&[&["bench", "transfer"][..], more].concat()).refuses(expected);
+    }
     // No case would break no rule.
     place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
     place.say(&["soak", "--hours", "-1"]).refuses("expected a number of simulated hours above 0, got \"-1\"");

@@ -197,7 +197,7 @@ impl Credits {
             // One on trial, if one is due, in the last place.
             1 => {
                 let is_full = best[first].0 > NONE.0;
-                let may_try = !is_full || self.untried >= UNTRIED || !self.ceiling.is_only(destination);
+                let may_try = !is_full || self.untried >= UNTRIED || !self.is_only(destination);
                 let tries = tried[0].0 > NONE.0 && may_try;
                 self.untried = if tries { 0 } else { self.untried.saturating_add(1) };
                 if tries {
@@ -237,10 +237,15 @@ impl Credits {
     /// what goes to them moves their turns.
     fn claim(&self, destination: Slot, rate: PacketRate, credit: Packets, rng: &mut Rng) -> Packets {
         let saved = burst_of(rate);
-        if credit <= saved || self.dither == 0.0 || !self.ceiling.is_only(destination) {
+        if credit <= saved || self.dither == 0.0 || !self.is_only(destination) {
             return credit;
         }
         saved + (credit - saved) * rng.uniform()
+    }
+
+    /// Whether nothing has lately gone anywhere else, as far as is known.
+    pub fn is_only(&self, destination: Slot) -> bool {
+        self.ceiling.is_only(destination)
     }
 
     /// What was lost on the way to `destination` was lost by relays, as is now known; whether there was no other.

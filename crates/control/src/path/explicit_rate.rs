@@ -15,9 +15,10 @@
 //!   other nodes of their paths are known to pass packets on, that this would be chance in one case of
 //!   10⁵: a sequential test [Wald 1945], of a relay that drops everything against one that loses what
 //!   half of the relays lose. So does, by the same test of what was lost over it and relays that live,
-//!   one over which nothing has come for two seconds: it has died. It is set aside, first for ten seconds, then
-//!   for twice as long each time, and judged anew. It comes back slowly, its rate doubling each round trip:
-//!   all who set it aside come back with one, and it has granted to each what nobody used.
+//!   one over which nothing has come for a second or two: it has died. Where there are several destinations, that is
+//!   believed of relays that stamp alone: one that does not may refuse a sender's few packets for as long. It is set
+//!   aside, first for ten seconds, then for twice as long each time, and judged anew. It comes back slowly, its rate
+//!   doubling each round trip: all who set it aside come back with one, and it has granted to each what nobody used.
 //! - **As long as nothing has come** over any relay, none is judged: a destination has part in all that is
 //!   lost. Each is tried eight times a second once something was lost.
 //! - **Who stamps nothing** gets what loss alone allows (`timeouts.rs`).
@@ -77,6 +78,12 @@ pub struct ExplicitRateConfig {
     pub tries: bool,
     /// Whether an ACK is waited for as long as its path takes.
     pub sums: bool,
+    /// Whether what a sender's one destination is sent is bounded by what lately arrived there.
+    pub begins: bool,
+    /// Whether that one has a rate of its own once it seems to lose.
+    pub caps: bool,
+    /// Whether relays are set aside over which nothing comes any more.
+    pub dies: bool,
 }
 
 impl Default for ExplicitRateConfig {
@@ -96,6 +103,9 @@ impl Default for ExplicitRateConfig {
             tests: true,
             tries: true,
             sums: true,
+            begins: true,
+            caps: true,
+            dies: true,
         }
     }
 }
@@ -129,8 +139,10 @@ const JUDGED_AFTER: u32 = 10;
 const SILENT: f32 = 11.5;
 
 /// A relay over which something has come counts as one that has died when nothing has for so long: what exceeds a limit
-/// is lost for a second at most.
-const QUIET: Duration = Duration::from_millis(2_000);
+/// in windows is lost for a second at most. Where there are several destinations, a few packets may find a long queue
+/// full for longer.
+const QUIET: Duration = Duration::from_millis(1_100);
+const QUIET_OF_SEVERAL: Duration = Duration::from_millis(2_000);
 
 /// The rate over a relay over which nothing has come and something was lost: twice what others that are not
 /// known are tried with. About five decide (see [`SILENT`]), and are known to be lost after a second or two.
@@ -215,10 +227,10 @@ impl Relay {
         !self.has_granted() && self.unstamped == 0
     }
 
-    /// Whether it has died: of what left for long before `sent_at` nothing has come over it, and what others can't have
-    /// lost by that was lost.
-    fn has_died(&self, sent_at: Time) -> bool {
-        self.silence >= SILENT && !self.is_unknown() && single(sent_at) - self.heard >= single(Time::ZERO + QUIET)
+    /// Whether it has died: of what left for `quiet` before `sent_at` nothing has come over it, and what others can't
+    /// have lost by that was lost.
+    fn has_died(&self, sent_at: Time, quiet: Duration) -> bool {
+        self.silence >= SILENT && !self.is_unknown() && single(sent_at) - self.heard >= single(Time::ZERO + quiet)
     }
 
     /// Whether it does not stamp, as far as its ACKs tell.
@@ -348,9 +360,9 @@ impl ExplicitRate {
         report.path.iter().enumerate().filter(is_other).all(|(_, hop)| self.relays[hop.slot.index()].heard >= sent_at)
     }
 
-    /// What the destination may be sent.
+    /// What the destination may be sent, if that is bounded.
     fn startup(&self, report: &Report<'_>) -> Option<Startup> {
-        let round_trip = (self.round_trip > Duration::ZERO).then_some(self.round_trip)?;
+        let round_trip = (self.config.begins && self.round_trip > Duration::ZERO).then_some(self.round_trip)?;
         let paths = (self.relays.len() - 1) as f64 / report.path.len() as f64;
         let arrived = self.relays[report.destination.index()].delivered;
         Some(Startup { rate: arrived.begins(first_rate(round_trip) * paths), round_trip })
@@ -469,7 +481,10 @@ impl ExplicitRate {
         let overstates = !relay.is_back && relay.granted().is_some_and(|granted| granted > sent * OVERSTATED);
         let part = if overstates { OVERSTATED_PART } else { 1.0 };
         let tolerated = part * self.config.tolerated_loss + 2.0 * self.usual_loss;
-        let has_died = relay.has_died(sent_at);
+        let is_only = self.credits.is_only(destination);
+        let quiet = if is_only { QUIET } else { QUIET_OF_SEVERAL };
+        // Where there are several, relays that stamp nothing may refuse a sender's few packets for as long.
+        let has_died = self.config.dies && (is_only || relay.has_granted()) && relay.has_died(sent_at, quiet);
         match relay.aside_until {
             None if (loss > tolerated && self.losses.seen(slot) >= JUDGED_AFTER)
                 || (relay.is_unknown() && relay.silence >= SILENT)
@@ -509,7 +524,8 @@ impl PathController for ExplicitRate {
         }
         let mut blames = [Blame::default(); super::MAX_RELAYS];
         self.losses.learn(report, |place, blame| blames[place] = blame);
-        self.credits.learn(report, self.losses.of(report.destination), self.startup(report));
+        let loss = if self.config.caps { self.losses.of(report.destination) } else { 0.0 };
+        self.credits.learn(report, loss, self.startup(report));
         self.learn(report, report.outcome == Outcome::Acked, &blames);
         self.outcomes += 1;
         if self.outcomes >= self.next_review {

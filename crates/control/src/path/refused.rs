@@ -42,6 +42,8 @@ struct World {
     dead: f64,
     dead_relays: usize,
     stamps: bool,
+    /// A part of the controller that is left out.
+    without: Option<&'static str>,
 }
 
 /// It loses nothing.
@@ -53,6 +55,7 @@ const WORLD: World = World {
     dead: f64::INFINITY,
     dead_relays: 2,
     stamps: false,
+    without: None,
 };
 
 /// A token bucket of a second.
@@ -76,7 +79,8 @@ impl Bucket {
 /// Packets that left, and that arrived, in each second of this controller, if it runs without knowing all.
 fn run(entry: &Entry, world: &World) -> Option<Vec<(u32, u32)>> {
     let of_flow = entry.name.strip_prefix("flow:").map(|name| crate::flow::registry::find(name).unwrap());
-    let parameters = of_flow.map_or_else(toml::Table::new, |entry| entry.example());
+    let mut parameters = of_flow.map_or_else(toml::Table::new, |entry| entry.example());
+    parameters.extend(world.without.map(|part| (part.to_owned(), false.into())));
     let setup = Setup { peers: RELAYS + 1, packet: PACKET, start: Time::ZERO, pacing: Pacing::Paced };
     let mut controller = entry.build.make(&setup, &parameters)?.unwrap();
     let (mut rng, mut rtts) = (Rng::stream(1, "refused"), PairRtts::new(&RttConfig::default(), RELAYS + 1));
@@ -218,6 +222,26 @@ fn where_more_than_half_of_the_relays_die_at_once_a_sender_finds_those_that_live
             );
         }
     }
+}
+
+#[test]
+fn each_part_that_can_be_left_out_keeps_packets_from_being_lost() {
+    let lost = |world: World, without| {
+        let each_second = explicit_rate(&World { without, ..world });
+        each_second.iter().map(|(left, arrived)| left - arrived).sum::<u32>()
+    };
+    let dying = World { stamps: true, dead: 20.0, dead_relays: 5, ..WORLD };
+    let arrived = |without| {
+        let each_second = explicit_rate(&World { without, ..dying.clone() });
+        each_second[40..].iter().map(|(_, arrived)| *arrived).sum::<u32>()
+    };
+    let refused = World { stamps: true, ..POLICING_DESTINATION };
+    for part in ["begins", "caps"] {
+        let (with, without) = (lost(refused.clone(), None), lost(refused.clone(), Some(part)));
+        assert!(without > 2 * with, "{part}: {with} are lost, {without} without");
+    }
+    let (with, without) = (arrived(None), arrived(Some("dies")));
+    assert!(with > 2 * without, "{with} arrive, {without} without");
 }
 
 #[test]

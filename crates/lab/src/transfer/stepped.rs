@@ -84,7 +84,7 @@ impl SteppedFile {
     ///
     /// # Panics
     ///
-    /// For paths that can't be, and controllers for simulations only.
+    /// For paths that can't be, controllers for simulations only, and parameters that they do not take.
     pub fn new(case: &OneFile) -> SteppedFile {
         let file: Arc<[u8]> = (0..case.length).map(|place| (place >> 8) as u8 ^ place as u8).collect();
         let (length, hash) = (case.length as u64, *blake3::hash(&file).as_bytes());
@@ -115,8 +115,9 @@ impl SteppedFile {
         let packet = Bytes::new(case.packet as u64);
         let config = SenderConfig { peers: count + 1, relays: case.hops, packet, rtt: RttConfig::default() };
         let setup = Setup { peers: count + 1, packet, start: Time::ZERO, pacing: case.pacing };
-        let made = case.controller.build.make(&setup, &toml::Table::new()).expect("not for simulation only");
-        let sender = PathSender::new(&config, made.expect("defaults are valid"), Rng::stream(case.seed, "sender"));
+        let made = case.controller.build.make(&setup, &case.parameters).expect("not for simulation only");
+        let sender =
+            PathSender::new(&config, made.expect("its parameters are valid"), Rng::stream(case.seed, "sender"));
         let sender = sender.with_least_timeout(LEAST_TIMEOUT).with_moving_deadlines();
         let deliver = |sender| Courier::new(sender, addresses(count), packet, None, [3; 32]);
         let courier = match case.controller.reads_telemetry {
@@ -248,6 +249,7 @@ mod tests {
             },
             jitter: 0.1,
             controller: registry::find(controller).unwrap(),
+            parameters: toml::Table::new(),
             pacing: Pacing::Paced,
             packet: 1400,
             length: 1_000_000,

@@ -3,14 +3,16 @@
 //! The peers are those that ship, on their wire format; only delays and the clock are simulated, so that
 //! the figures are the same on any machine, however busy. `demo` is what `anabranch demo` sends over:
 //! twenty relays of 30 to 90 kB/s, some hundred milliseconds from each other. `lan` is eight relays of 4 MB/s,
-//! 50 us from each other.
+//! 50 us from each other. `dying` is the same, of which the first four pass nothing on after 0.1 s.
+
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anabranch_control::path::registry::{Entry, Pacing};
 use anabranch_control::rng::Rng;
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_lab::transfer::{Measured, OneFile};
-use anabranch_net::setup::PACKET;
+use anabranch_lab::transfer::{GivenUp, Measured, OneFile};
+use anabranch_net::setup::{PACKET, SenderSetup};
 use anabranch_sim::delay::DelayModel;
 use serde::Serialize;
 
@@ -20,13 +22,19 @@ use crate::network::{self, LimitKind};
 /// Relays for each packet.
 const HOPS: usize = 3;
 
+/// When relays of `dying` do.
+const DIES: Time = Time::from_nanos(100_000_000);
+
 /// Arguments of `bench transfer`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The sender's controller
     #[arg(long, value_name = "NAME", default_value = "explicit-rate", value_parser = network::controller)]
     controller: &'static Entry,
-    /// Runs of each, over other positions; means are shown
+    /// A parameter of the controller
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Runs of each, over other positions; the means of files that arrived are shown
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Print one JSON object and nothing else
@@ -34,11 +42,14 @@ pub struct Args {
     json: bool,
 }
 
-/// The means over all seeds.
+/// The means over all files that arrived.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     network: &'static str,
     limit_model: &'static str,
+    /// Files that did, and those that were given up.
+    arrived: u32,
+    given_up: u32,
     /// Goodput over the whole file as a share of what is possible, start and end included.
     share: f64,
     /// From a tenth of the file to 90 %.
@@ -58,6 +69,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Json {
     controller: &'static str,
+    parameters: toml::Table,
     seeds: u64,
     rows: Vec<Row>,
 }
@@ -67,27 +79,36 @@ const MODELS: [(&str, LimitKind); 3] =
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let parameters = network::parameters(args.controller.name, &args.set)?;
+    check(args.controller, &parameters)?;
     let mut rows = Vec::new();
-    for network in ["demo", "lan"] {
+    for network in ["demo", "lan", "dying"] {
         for (limit_model, kind) in MODELS {
             let mut row = Row { network, limit_model, ..Row::default() };
             for seed in 1..=args.seeds {
-                let case = case(network, kind, args.controller, seed);
-                row.add(&case.run(), case.length, args.seeds as f64);
+                let case = OneFile { parameters: parameters.clone(), ..case(network, kind, args.controller, seed) };
+                match case.run() {
+                    Ok(measured) => row.add(&measured, case.length),
+                    Err(GivenUp(_)) => row.given_up += 1,
+                }
             }
             rows.push(row);
         }
     }
     if args.json {
-        let json = Json { controller: args.controller.name, seeds: args.seeds, rows };
+        let json = Json { controller: args.controller.name, parameters, seeds: args.seeds, rows };
         println!("{}", serde_json::to_string(&json)?);
         return Ok(());
     }
     println!("a file over {HOPS} relays for each packet, {}, means of {} seeds", args.controller.name, args.seeds);
-    println!("                share  steady  accepted     1 %    10 %     all  round trip    lost  refused");
+    println!("                share  steady  accepted     1 %    10 %     all  round trip    lost  refused  given up");
     for row in rows {
+        if row.arrived == 0 {
+            println!("{:<6}{:<7} {:>88}", row.network, row.limit_model, row.given_up);
+            continue;
+        }
         println!(
-            "{:<5} {:<7} {:>6.1} % {:>5.1} % {:>7.2} s {:>6.2} s {:>5.2} s {:>5.2} s {:>8.1} ms {:>5.2} % {:>6.2} %",
+            "{:<6}{:<7} {:>6.1} % {:>5.1} % {:>7.2} s {:>6.2} s {:>5.2} s {:>5.2} s {:>8.1} ms {:>5.2} % {:>6.2} % {:>7}",
             row.network,
             row.limit_model,
             100.0 * row.share,
@@ -98,16 +119,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             row.took_s,
             row.round_trip_ms,
             100.0 * row.lost,
-            100.0 * row.refused
+            100.0 * row.refused,
+            row.given_up
         );
     }
     Ok(())
 }
 
 impl Row {
-    /// Adds one of this many runs.
-    fn add(&mut self, measured: &Measured, length: usize, runs: f64) {
+    /// Takes a file that arrived into the means.
+    fn add(&mut self, measured: &Measured, length: usize) {
         let Measured { packets, refused, forwarded, .. } = *measured;
+        self.arrived += 1;
         for (mean, value) in [
             (&mut self.share, measured.share(length)),
             (&mut self.steady_share, measured.steady_share(length)),
@@ -119,9 +142,26 @@ impl Row {
             (&mut self.lost, packets.lost as f64 / packets.sent as f64),
             (&mut self.refused, refused as f64 / (refused + forwarded) as f64),
         ] {
-            *mean += value / runs;
+            *mean += (value - *mean) / f64::from(self.arrived);
         }
     }
+}
+
+/// Refuses a controller that no sender on a network can have.
+fn check(controller: &'static Entry, parameters: &toml::Table) -> Result<(), Failure> {
+    let peers = (1..=HOPS as u16 + 1).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let setup = SenderSetup {
+        peers: peers.collect(),
+        hops: HOPS,
+        controller,
+        parameters: parameters.clone(),
+        pacing: Pacing::Burst,
+        upload: None,
+        packet: PACKET,
+        start: Time::ZERO,
+        rng: Rng::stream(0, "check"),
+    };
+    setup.build().map(drop).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn case(network: &str, kind: LimitKind, controller: &'static Entry, seed: u64) -> OneFile {
@@ -137,12 +177,13 @@ fn case(network: &str, kind: LimitKind, controller: &'static Entry, seed: u64) -
     let mut phases = Rng::stream(seed, "phases");
     let relays = limits.into_iter().map(|limit| (kind.model(limit, Duration::from_secs_f64(phases.uniform())), limit));
     OneFile {
-        dying: Vec::new(),
+        dying: if network == "dying" { (0..4).map(|relay| (relay, DIES)).collect() } else { Vec::new() },
         relays: relays.collect(),
         hops: HOPS,
         delay,
         jitter: 0.1,
         controller,
+        parameters: toml::Table::new(),
         pacing: Pacing::Burst,
         packet: PACKET,
         length,

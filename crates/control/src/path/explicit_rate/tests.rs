@@ -12,32 +12,62 @@ struct Overlay {
     rng: Rng,
     rtts: PairRtts,
     now: Time,
+    /// Packets go to these in turn.
+    destinations: Vec<Slot>,
+}
+
+struct Packet {
+    sent_at: Time,
+    destination: Slot,
+    path: [Hop; 2],
+    outcome: Outcome,
+}
+
+/// Who receives relays as the first one does.
+fn relay(hop: Hop) -> usize {
+    hop.slot.index() % 5
 }
 
 impl Overlay {
     fn new(parameters: &str) -> Overlay {
         let controller = build(&parameters.parse().unwrap()).unwrap()(&SETUP);
         let rtts = PairRtts::new(&RttConfig::default(), 6);
-        Overlay { controller, rng: Rng::stream(1, "overlay"), rtts, now: Time::ZERO }
+        Overlay { controller, rng: Rng::stream(1, "overlay"), rtts, now: Time::ZERO, destinations: vec![Slot(5)] }
     }
 
+    /// An ACK comes after 100 ms; that none does is known after 300.
     fn run(&mut self, seconds: f64, grants: [Option<f32>; 5], loses: [f64; 5]) {
         let end = self.now + Duration::from_secs_f64(seconds);
+        let mut under_way: Vec<(Time, Packet)> = Vec::new();
         while self.now < end {
-            let mut path = [Hop::default(); 2];
-            if !self.controller.select(self.now, Slot(5), SETUP.packet, &mut path, &mut self.rng) {
-                self.now = self.controller.wake(self.now).time(self.now);
+            let next = under_way.iter().map(|&(due, _)| due).min();
+            if next.is_some_and(|due| due <= self.now) {
+                let first = under_way.iter().position(|&(due, _)| Some(due) == next).unwrap();
+                let (due, packet) = under_way.remove(first);
+                self.outcome(due, &packet, grants);
                 continue;
             }
-            let relays = path.map(|hop| hop.slot.index());
-            let lost = relays.map(|relay| self.rng.chance(loses[relay])).contains(&true);
-            let stamps = relays.map(|relay| grants[relay].map_or(Stamp::NONE, |rate| Stamp::granting(1500.0 * rate)));
-            let (outcome, stamps) = if lost { (Outcome::TimedOut, &[][..]) } else { (Outcome::Acked, &stamps[..]) };
-            let now = self.now + Duration::from_millis(100);
-            let base = Report::of(outcome, &path, &self.rtts);
-            let report = Report { now, sent_at: self.now, destination: Slot(5), stamps, ..base };
-            self.controller.on_outcome(&report, &mut self.rng);
+            let (destination, mut path) = (self.destinations[0], [Hop::default(); 2]);
+            if !self.controller.select(self.now, destination, SETUP.packet, &mut path, &mut self.rng) {
+                let wake = self.controller.wake(self.now).time(self.now);
+                self.now = next.map_or(wake, |due| due.min(wake));
+                continue;
+            }
+            self.destinations.rotate_left(1);
+            let lost = path.map(|hop| self.rng.chance(loses[relay(hop)])).contains(&true);
+            let outcome = if lost { Outcome::TimedOut } else { Outcome::Acked };
+            let after = Duration::from_millis(if lost { 300 } else { 100 });
+            under_way.push((self.now + after, Packet { sent_at: self.now, destination, path, outcome }));
         }
+    }
+
+    fn outcome(&mut self, now: Time, packet: &Packet, grants: [Option<f32>; 5]) {
+        let Packet { sent_at, destination, path, outcome } = packet;
+        let stamps = path.map(|hop| grants[relay(hop)].map_or(Stamp::NONE, |rate| Stamp::granting(1500.0 * rate)));
+        let stamps = if *outcome == Outcome::Acked { &stamps[..] } else { &[] };
+        let base = Report::of(*outcome, path, &self.rtts);
+        let report = Report { now, sent_at: *sent_at, destination: *destination, stamps, ..base };
+        self.controller.on_outcome(&report, &mut self.rng);
     }
 
     fn traced(&self, relay: u16, key: &str) -> f64 {
@@ -106,6 +136,23 @@ fn a_relay_over_which_nothing_comes_is_asked_more_often_until_it_is_set_aside() 
     assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (DOUBTED.0, 0.0));
     overlay.run(4.0, grants, loses);
     assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (LEAST.0, 1.0));
+}
+
+#[test]
+fn a_relay_that_falls_silent_has_died_unless_it_may_refuse_what_goes_to_several_destinations() {
+    let loses = [0.0, 0.0, 1.0, 0.0, 0.0];
+    for (granted, destinations, dies) in
+        [(Some(20.0), vec![5], 1.0), (Some(20.0), vec![5, 0], 1.0), (None, vec![5], 1.0), (None, vec![5, 0], 0.0)]
+    {
+        let grants = [Some(20.0), Some(20.0), granted, Some(20.0), Some(20.0)];
+        // Else it would be set aside for the share that it loses.
+        let mut overlay = Overlay::new("tolerated_loss = 0.9");
+        overlay.destinations = destinations.iter().copied().map(Slot).collect();
+        overlay.run(2.0, grants, [0.0; 5]);
+        overlay.run(4.0, grants, loses);
+        let is_aside = overlay.traced(2, "set_aside");
+        assert_eq!(is_aside, dies, "{destinations:?}, {granted:?}");
+    }
 }
 
 #[test]
