@@ -120,6 +120,30 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
     if range.contains(&value) {
         Ok(())
     } else {
-        Err(ParameterError(format!("{key} = {value} is not between {} and {}", range.start(), range.end())))
+        Err(ParameterError(format!("{key} = {} is not between {} and {}", short(value), range.start(), range.end())))
+    }
+}
+
+/// In digits, or with an exponent where they would be too many to read.
+fn short(value: f64) -> String {
+    let is_short = value == 0.0 || !value.is_finite() || (1e-6..1e15).contains(&value.abs());
+    if is_short { value.to_string() } else { format!("{value:e}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_out_of_its_range_is_said_in_a_few_digits() {
+        for (value, said) in [
+            (11.5, "alpha = 11.5 is not between 0.1 and 10"),
+            (0.0, "alpha = 0 is not between 0.1 and 10"),
+            (1e308, "alpha = 1e308 is not between 0.1 and 10"),
+            (-5e-324, "alpha = -5e-324 is not between 0.1 and 10"),
+            (f64::NAN, "alpha = NaN is not between 0.1 and 10"),
+        ] {
+            assert_eq!(in_range("alpha", value, 0.1..=10.0), Err(ParameterError(said.to_owned())));
+        }
     }
 }
