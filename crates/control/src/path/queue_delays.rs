@@ -15,7 +15,10 @@
 //! a Kalman filter [Kalman 1960] that keeps of the covariances the variances only, and learns how much
 //! round trips scatter from its own errors [Mehra 1970]. c begins as the first round trip; the sender is a node
 //! of its first pair. A packet and its ACK both wait at a relay:
-//! it delays a packet by w_k = q_k / 2 + Q / (2 h + 1), with h relays and a destination.
+//! it delays a packet by w_k = q_k / 2 + Q / (2 h + 1), with h relays and a destination, where the q_k are 0 on average.
+//!
+//! No round trip tells Q + h z and q_k - z from Q and q_k, for any z. So each q_k counts from their mean, which counts
+//! as Q's: else Q and all q_k would wander apart for ever, and w_k with them, most of all over one relay.
 //!
 //! What stays is distinguished from what wanders by two things: it is learned while relays are idle, at the start,
 //! and no wait is less than none. Where w_k is found below zero by more than its deviation, b_k is lowered.
@@ -46,6 +49,9 @@ const MOST_DEVIATIONS: f32 = 3.0;
 
 /// The part of a wait below none by which what stays is lowered, with each packet.
 const LOWERED: f32 = 0.1;
+
+/// After this many packets the q_k are made 0 on average.
+const RECENTRED: u32 = 1 << 16;
 
 /// No round trip counts as longer, or shorter, in seconds.
 const LONGEST: f32 = 120.0;
@@ -121,6 +127,11 @@ pub struct QueueDelays {
     shared: Wandering,
     /// Waits in the round trip over the last path: 2 h + 1.
     waits: f32,
+    /// The sum of all q_k, of so many relays.
+    sum: f32,
+    seen: f32,
+    /// Packets since that was last made nothing.
+    packets: u32,
     relays: Box<[Relay]>,
     destinations: Box<[Part]>,
     pairs: Box<[Part]>,
@@ -139,6 +150,9 @@ impl QueueDelays {
             noise: 0.0,
             shared: Wandering { part: Part { variance: 0.0, ..Part::UNSEEN }, updated: start },
             waits: 1.0,
+            sum: 0.0,
+            seen: 0.0,
+            packets: 0,
             relays: vec![Relay { stays: Part::UNSEEN, waits: unseen }; peers].into(),
             destinations: vec![Part::UNSEEN; peers].into(),
             pairs: vec![Part::UNSEEN; pairs].into(),
@@ -198,6 +212,7 @@ impl QueueDelays {
             if relay.stays.variance < 0.0 {
                 relay.stays.variance = unknown;
                 relay.waits = Wandering { part: Part { delay: 0.0, variance: 0.0 }, updated: now };
+                self.seen += 1.0;
             }
             let share = if starts(hop.slot) { WANDERS_AT_START } else { WANDERS };
             relay.waits.wander(now, walk(share, 2.0), unknown);
@@ -224,23 +239,53 @@ impl QueueDelays {
             let slot = hop.slot;
             let relay = &mut self.relays[slot.index()];
             relay.stays.learn(error, total);
+            let before = relay.waits.part.delay;
             relay.waits.part.learn(error, total);
+            self.sum += relay.waits.part.delay - before;
             let below = self.wait(slot) + self.wait_deviation(slot);
             if below < 0.0 {
                 self.take_for_staying(slot, LOWERED * below);
             }
         }
+        self.packets += 1;
+        if self.packets >= RECENTRED {
+            self.recentre();
+        }
+    }
+
+    /// The mean of all q_k: nothing, where no Q is learned beside them.
+    fn mean(&self) -> f32 {
+        if self.parts.shared && self.seen > 0.0 { self.sum / self.seen } else { 0.0 }
+    }
+
+    /// Takes the mean of all q_k into Q, which changes no wait: neither grows beyond what its digits can tell.
+    #[cold]
+    fn recentre(&mut self) {
+        let mean = self.mean();
+        self.shared.part.delay += (self.waits - 1.0) / 2.0 * mean;
+        let seen = |relay: &&mut Relay| relay.stays.variance >= 0.0;
+        self.relays.iter_mut().filter(seen).for_each(|relay| relay.waits.part.delay -= mean);
+        self.sum = self.relays.iter().map(|relay| relay.waits.part.delay).sum();
+        self.packets = 0;
+    }
+
+    /// What all waits have in common, by each.
+    fn common_wait(&self) -> f32 {
+        (self.shared.part.delay + (self.waits - 1.0) / 2.0 * self.mean()) / self.waits
     }
 
     /// w_k, which may be below zero.
     fn wait(&self, slot: Slot) -> f32 {
-        self.relays[slot.index()].waits.part.delay / 2.0 + self.shared.part.delay / self.waits
+        let relay = &self.relays[slot.index()];
+        let beside = if relay.stays.variance < 0.0 { 0.0 } else { relay.waits.part.delay - self.mean() };
+        beside / 2.0 + self.common_wait()
     }
 
     fn take_for_staying(&mut self, slot: Slot, wait: f32) {
         let relay = &mut self.relays[slot.index()];
         relay.stays.delay += 2.0 * wait;
         relay.waits.part.delay -= 2.0 * wait;
+        self.sum -= 2.0 * wait;
     }
 
     /// Takes so much of what packets wait at `slot` for a part of the way.
@@ -270,7 +315,7 @@ impl QueueDelays {
 
     /// How long a packet waits at a relay on average, and the standard deviation of that.
     pub fn shared(&self) -> (Seconds, Seconds) {
-        (seconds(self.shared.part.delay / self.waits), seconds(self.shared.part.variance.sqrt() / self.waits))
+        (seconds(self.common_wait()), seconds(self.shared.part.variance.sqrt() / self.waits))
     }
 
     /// Heap memory in bytes.
@@ -296,7 +341,8 @@ mod tests {
     const ALL: Parts = Parts { pairs: true, shared: true };
 
     /// What is found of ten relays in the second after `from`, and its deviation, where packets over two of them
-    /// to the last peer wait at each as `waits` says at their time; ways between two nodes take 20 to 80 ms.
+    /// to the last peer wait at each, and once at that peer, the tenth, as `waits` says at their time; ways between two
+    /// nodes take 20 to 80 ms.
     fn found(parts: Parts, seed: u64, from: f64, waits: impl Fn(usize, f64) -> f64) -> Vec<(f64, f64)> {
         let mut queues = QueueDelays::new(parts, PEERS, Time::ZERO);
         let mut rng = Rng::stream(seed, "queues");
@@ -315,7 +361,7 @@ mod tests {
             for pair in nodes.windows(2) {
                 round_trip += 2.0 * ways[pair[0]][pair[1]] * (1.0 + 0.1 * rng.normal());
             }
-            round_trip += nodes[1..3].iter().map(|&relay| 2.0 * waits(relay, sent)).sum::<f64>();
+            round_trip += nodes[1..3].iter().map(|&relay| 2.0 * waits(relay, sent)).sum::<f64>() + waits(10, sent);
             let path = [nodes[1], nodes[2]].map(|node| Hop { slot: Slot(node as u16), ..Hop::default() });
             let sent_at = Time::from_secs_f64(sent);
             let now = sent_at + Duration::from_secs_f64(round_trip);
@@ -338,7 +384,7 @@ mod tests {
 
     #[test]
     fn each_relays_queue_is_found_to_some_milliseconds() {
-        let truth = |relay: usize, now: f64| ((now - 4.0).max(0.0) * 0.01).min(0.008 * relay as f64);
+        let truth = |node: usize, now: f64| ((now - 4.0).max(0.0) * 0.01).min(0.008 * (node % 10) as f64);
         let all = (1..=5).flat_map(|seed| found(ALL, seed, 50.0, truth).into_iter().enumerate());
         let error = rms(all.map(|(relay, (found, _))| found - 0.008 * relay as f64));
         // Of 36 ms on average, and between ways that scatter by 17.
@@ -360,6 +406,35 @@ mod tests {
         let standing = |relay: usize, now: f64| if relay == 3 && !(20.0..25.0).contains(&now) { 0.05 } else { 0.0 };
         let [before, after] = [15.0, 50.0].map(|from| found(ALL, 2, from, standing)[3].0);
         assert!(before < 0.025 && (after - 0.05).abs() < 0.02, "{before}, then {after}");
+    }
+
+    /// Which it did over one relay most of all: by a tenth of a second in a thousand.
+    #[test]
+    fn where_nothing_waits_no_wait_grows_in_time() {
+        for (seed, hops) in [(1, 1), (3, 2), (4, 3)] {
+            let mut queues = QueueDelays::new(ALL, PEERS, Time::ZERO);
+            let mut rng = Rng::stream(seed, "idle");
+            let rtts = PairRtts::new(&RttConfig::default(), PEERS);
+            for packet in 0..200_000 {
+                let sent_at = Time::from_secs_f64(f64::from(packet) / 200.0);
+                let mut nodes: Vec<usize> = Vec::new();
+                while nodes.len() <= hops {
+                    let node = rng.below(PEERS);
+                    if !nodes.contains(&node) {
+                        nodes.push(node);
+                    }
+                }
+                let way = |node: usize| 0.04 + 0.004 * node as f64;
+                let ways = nodes.iter().map(|&node| way(node) * (2.0 + 0.14 * rng.normal()));
+                let now = sent_at + Duration::from_secs_f64(ways.sum());
+                let path: Vec<Hop> =
+                    nodes[..hops].iter().map(|&node| Hop { slot: Slot(node as u16), ..Hop::default() }).collect();
+                let (destination, base) = (Slot(nodes[hops] as u16), Report::of(Outcome::Acked, &path, &rtts));
+                queues.learn(&Report { now, sent_at, destination, ..base }, |_| packet < 800);
+            }
+            let mean = (0..PEERS).map(|node| queues.of(Slot(node as u16)).0).sum::<f64>() / PEERS as f64;
+            assert!(mean < 0.02, "seed {seed}, {hops} relays: {mean}");
+        }
     }
 
     #[test]
