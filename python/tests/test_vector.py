@@ -173,7 +173,7 @@ pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
 most = pages * resource.getpagesize() + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 try:
-    anabranch.vector.VectorEnv("anabranch/C3-Single-v0", num_envs=1024, threads=1024)
+    anabranch.vector.VectorEnv("C3-Single", num_envs=1024, threads=1024)
 except RuntimeError as error:
     print(error)
 """
