@@ -127,7 +127,7 @@ pub struct QueueDelays {
     shared: Wandering,
     /// Waits in the round trip over the last path: 2 h + 1.
     waits: f32,
-    /// The sum of all q_k, of so many relays.
+    /// The sum of all q_k, and of how many relays it is.
     sum: f32,
     seen: f32,
     /// Packets since that was last made nothing.
