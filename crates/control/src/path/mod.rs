@@ -30,6 +30,7 @@ mod random;
 mod refused;
 pub mod registry;
 pub mod report;
+mod rounds;
 pub mod setup;
 pub mod slot;
 mod stamp_changes;
