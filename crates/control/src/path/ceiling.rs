@@ -2,11 +2,14 @@
 //! receives. It is never sent much more than has lately arrived: see [`Startup`].
 //!
 //! Losses that the relays of a path do not explain are blamed on its destination (`losses.rs`). Once it is thought to
-//! lose more than [`TOLERATED`], it has a rate of its own, which follows what arrives (`rounds.rs`).
+//! lose more than [`TOLERATED`], or nothing comes from it, it has a rate of its own, which follows what arrives
+//! (`rounds.rs`). In a round in which no packet had to wait, as while nothing but an offer is sent, loss says nothing of
+//! that rate.
 //!
 //! Of several destinations each would have few packets, and one that is silent would hold up those to the others.
 
-use super::rounds::{Rounds, TOLERATED};
+use super::delivered::{Delivered, first_rate};
+use super::rounds::{Rounds, Rule, TOLERATED};
 use super::{Outcome, Report, Slot};
 use crate::pacer::{burst_of, charged};
 use crate::time::{Duration, Time};
@@ -17,6 +20,13 @@ const LOOSE: f64 = 4.0;
 
 /// Nor does one of less than this, which one lost packet leads to.
 const LEAST: PacketRate = PacketRate(1.0);
+
+/// A destination from which nothing has come for so long is silent, whoever may have lost it: a second or two are what
+/// TCP, too, takes for an outage (RFC 6298's first timeout).
+const QUIET: Duration = Duration::from_millis(1_100);
+
+/// ACKs that come regularly come within so many round trips.
+const SILENT_TRIPS: u64 = 2;
 
 /// It is the only one if these many outcomes in a row were of it, or all that there were.
 const ALONE: u32 = 128;
@@ -29,13 +39,37 @@ const ALONE: u32 = 128;
 ///
 /// with the packets that lately arrived in a second, y (`delivered.rs`), the mean round trip d, and RFC 6928's initial
 /// window to each of n paths that have no relay in common. It holds ever after: relays that die, over which most is lost,
-/// leave the second term to find out which, where a window would be full of what never arrives.
+/// leave the second term to find out which, where a window would be full of what never arrives. After a silence of t > 2 d,
+/// in which a window would be full as well, it is 20 n / t.
 #[derive(Clone, Copy, Debug)]
 pub struct Startup {
     /// The rate.
-    pub rate: PacketRate,
+    rate: PacketRate,
+    /// n.
+    paths: f64,
     /// d: what was not used before counts for so long.
-    pub round_trip: Duration,
+    round_trip: Duration,
+}
+
+impl Startup {
+    /// Over `relays`, of which each packet takes `hops`, where so much has `arrived`; none before a round trip is known.
+    pub fn of(arrived: &Delivered, round_trip: Duration, relays: usize, hops: usize) -> Option<Startup> {
+        let paths = relays as f64 / hops as f64;
+        let rate = arrived.begins(first_rate(round_trip) * paths);
+        (round_trip > Duration::ZERO).then_some(Startup { rate, paths, round_trip })
+    }
+
+    /// The rate after so long without an ACK.
+    fn rate_after(&self, silence: Duration) -> PacketRate {
+        let is_silent = silence > self.round_trip * SILENT_TRIPS;
+        let first = first_rate(silence) * self.paths * SILENT_TRIPS as f64;
+        if is_silent { first.min(self.rate) } else { self.rate }
+    }
+}
+
+/// The mean round trip after one more, RFC 6298's; `before` is zero before the first.
+pub fn smoothed(before: Duration, sample: Duration) -> Duration {
+    if before == Duration::ZERO { sample } else { (before * 7 + sample) / 8 }
 }
 
 /// The bound of what is sent to a sender's one destination.
@@ -44,6 +78,10 @@ pub struct Ceiling {
     /// That of the last outcome, and how many there were since one of another.
     destination: Option<Slot>,
     alone: u32,
+    /// When the last packet left that has arrived there.
+    heard: Time,
+    /// When its ACK came.
+    heard_at: Time,
     /// None before the first round trip is known.
     startup: Option<Startup>,
     /// The theoretical arrival time of the next packet by it.
@@ -54,13 +92,23 @@ pub struct Ceiling {
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     rounds: Rounds,
+    /// Whether more would have left in this round, if it had been allowed.
+    is_limited: bool,
     /// The theoretical arrival time of the next packet.
     due: Time,
 }
 
 impl Default for Ceiling {
     fn default() -> Ceiling {
-        Ceiling { destination: None, alone: ALONE, startup: None, startup_due: Time::ZERO, bound: None }
+        Ceiling {
+            destination: None,
+            alone: ALONE,
+            heard: Time::ZERO,
+            heard_at: Time::ZERO,
+            startup: None,
+            startup_due: Time::ZERO,
+            bound: None,
+        }
     }
 }
 
@@ -80,14 +128,23 @@ impl Ceiling {
         self.bound.map_or(self.startup_due, |bound| bound.due.max(self.startup_due))
     }
 
+    /// A packet may not leave now.
+    #[inline]
+    pub fn refuse(&mut self) {
+        if let Some(bound) = &mut self.bound {
+            bound.is_limited = true;
+        }
+    }
+
     /// A packet leaves to `destination`.
     #[inline]
     pub fn charge(&mut self, now: Time, destination: Slot) {
         if !self.is_only(destination) {
             return;
         }
-        if let Some(Startup { rate, round_trip }) = self.startup {
-            self.startup_due = charged(self.startup_due, now, round_trip, (Packets::ONE / rate).into());
+        if let Some(startup) = &self.startup {
+            let rate = startup.rate_after(now.since(self.heard_at));
+            self.startup_due = charged(self.startup_due, now, startup.round_trip, (Packets::ONE / rate).into());
         }
         if let Some(bound) = &mut self.bound
             && let Some(rate) = bound.rounds.rate()
@@ -112,9 +169,9 @@ impl Ceiling {
         }
     }
 
-    /// Learns from an outcome; `loss` is the probability that its destination loses a packet, and `startup` what that
-    /// may be sent, once a round trip is known.
-    pub fn learn(&mut self, report: &Report<'_>, loss: f64, startup: Option<Startup>) {
+    /// Learns from an outcome, which `tells` something of its destination or not; `loss` is the probability that this loses
+    /// a packet, none if no rate of its own is wanted, and `startup` what it may be sent, once a round trip is known.
+    pub fn learn(&mut self, report: &Report<'_>, tells: bool, loss: Option<f64>, startup: Option<Startup>) {
         self.startup = startup;
         let before = self.destination.replace(report.destination);
         if before.is_some_and(|before| before != report.destination) {
@@ -122,7 +179,15 @@ impl Ceiling {
             self.bound = None;
         }
         self.alone = self.alone.saturating_add(1);
-        let is_lossy = loss > TOLERATED;
+        if report.outcome == Outcome::Acked {
+            self.heard = self.heard.max(report.sent_at);
+            self.heard_at = report.now;
+        }
+        if !tells {
+            return;
+        }
+        let is_silent = report.sent_at.since(self.heard) >= QUIET;
+        let is_lossy = loss.is_some_and(|loss| loss > TOLERATED || is_silent);
         let is_first = self.bound.is_none() && self.alone >= ALONE && report.outcome == Outcome::TimedOut;
         if self.bound.as_mut().is_some_and(|bound| bound.learn(report, is_lossy)) {
             self.bound = None;
@@ -134,13 +199,16 @@ impl Ceiling {
 
 impl Bound {
     fn new(report: &Report<'_>) -> Bound {
-        Bound { rounds: Rounds::new(report), due: report.now }
+        Bound { rounds: Rounds::new(report, Rule::Destination), is_limited: false, due: report.now }
     }
 
     /// Whether the rate limits nothing any more: its losses are others', or old.
     fn learn(&mut self, report: &Report<'_>, is_lossy: bool) -> bool {
         let share = if report.outcome == Outcome::TimedOut { 1.0 } else { 0.0 };
-        self.rounds.learn(report, share, is_lossy).is_some_and(|round| {
+        let is_limited = self.is_limited;
+        let round = self.rounds.learn(report, share, is_lossy && is_limited);
+        self.is_limited &= round.is_none();
+        round.is_some_and(|round| {
             let is_loose = |rate: PacketRate| !is_lossy && rate > (round.arrived * LOOSE).max(LEAST);
             !round.fell && self.rounds.rate().is_none_or(is_loose)
         })

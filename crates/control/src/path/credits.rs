@@ -163,10 +163,17 @@ impl Credits {
         }
     }
 
-    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss` and may be
-    /// sent `startup`, once a round trip is known.
-    pub fn learn(&mut self, report: &Report<'_>, loss: f64, startup: Option<Startup>) {
-        self.ceiling.learn(report, loss, startup);
+    /// Learns from an outcome what its destination takes, which loses a packet with the probability `loss`, none if that is
+    /// not to count, and may be sent `startup`, once a round trip is known.
+    pub fn learn(&mut self, report: &Report<'_>, loss: Option<f64>, startup: Option<Startup>) {
+        self.ceiling.learn(report, self.tells_of_destination(report), loss, startup);
+    }
+
+    /// Whether an outcome tells of its destination. Over a relay on trial it does not, if others carry what goes there:
+    /// else relays that have died and are tried again would keep the destination under suspicion.
+    pub fn tells_of_destination(&self, report: &Report<'_>) -> bool {
+        let is_on_trial = |hop: &Hop| self.on_trial[hop.slot.index()];
+        !report.path.iter().any(is_on_trial) || self.most_on_trial(report.destination, report.path.len()) > 1
     }
 
     /// Fills `path` with relays that were not asked for long, then those that have most credit, in random
@@ -259,6 +266,7 @@ impl Credits {
     }
 
     fn refuse(&mut self, destination: Slot, hops: usize) -> bool {
+        self.ceiling.refuse();
         self.refused = Some((destination, hops as u8));
         self.retry_at = self.next_time(destination, hops);
         false

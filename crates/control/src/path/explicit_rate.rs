@@ -32,14 +32,14 @@
 
 use serde::Deserialize;
 
-use super::ceiling::Startup;
+use super::ceiling::{Startup, smoothed};
 use super::credits::Credits;
 use super::delays::Delays;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
 use super::setup::{Factory, factory};
 use super::stamp_changes::StampChanges;
-use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
+use super::timeouts::{LEAST, LossRates, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
@@ -271,7 +271,7 @@ pub struct ExplicitRate {
     stamp_changes: StampChanges,
     relays: Box<[Relay]>,
     /// What loss allows over each relay; nothing as long as all stamp.
-    loss_rates: Vec<LossRate>,
+    loss_rates: Option<LossRates>,
     /// The mean of all; zero before the first.
     round_trip: Duration,
     /// What half of the relays lose at most, and grant at most, when it was looked at last.
@@ -306,7 +306,7 @@ pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
         delays: Delays::new(setup.peers, setup.start),
         stamp_changes: StampChanges::new(setup.peers),
         relays: vec![Relay::new(setup.start); setup.peers].into(),
-        loss_rates: Vec::new(),
+        loss_rates: None,
         round_trip: Duration::ZERO,
         usual_loss: 0.0,
         usual_grant: PacketRate::ZERO,
@@ -343,13 +343,9 @@ impl ExplicitRate {
         }
     }
 
-    /// An ACK has come, in time or late. The mean is RFC 6298's.
+    /// An ACK has come, in time or late.
     fn on_round_trip(&mut self, report: &Report<'_>) {
-        let sample = report.round_trip();
-        self.round_trip = match self.round_trip == Duration::ZERO {
-            true => sample,
-            false => (self.round_trip * 7 + sample) / 8,
-        };
+        self.round_trip = smoothed(self.round_trip, report.round_trip());
         self.delays.learn(report);
     }
 
@@ -362,10 +358,17 @@ impl ExplicitRate {
 
     /// What the destination may be sent, if that is bounded.
     fn startup(&self, report: &Report<'_>) -> Option<Startup> {
-        let round_trip = (self.config.begins && self.round_trip > Duration::ZERO).then_some(self.round_trip)?;
-        let paths = (self.relays.len() - 1) as f64 / report.path.len() as f64;
-        let arrived = self.relays[report.destination.index()].delivered;
-        Some(Startup { rate: arrived.begins(first_rate(round_trip) * paths), round_trip })
+        let arrived = &self.relays[report.destination.index()].delivered;
+        let startup = || Startup::of(arrived, self.round_trip, self.relays.len() - 1, report.path.len());
+        self.config.begins.then(startup).flatten()
+    }
+
+    /// Whether the destination could have lost a packet. If there is no other it has part in all that is lost, but is not
+    /// suspected where relays' limits are unknown, as long as none stamps: their rates fall together if it was the
+    /// destination after all.
+    fn suspects(&self, report: &Report<'_>) -> bool {
+        let grants = self.usual_grant > PacketRate::ZERO;
+        !self.credits.is_only(report.destination) || (grants && self.credits.tells_of_destination(report))
     }
 
     /// Nothing has come over any relay, which says nothing of any of them: their destination had part in all that was
@@ -450,11 +453,11 @@ impl ExplicitRate {
 
     /// What loss allows over a relay that stamps nothing, of which one had `share` now.
     fn by_loss(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> PacketRate {
-        if self.loss_rates.is_empty() {
-            self.loss_rates = vec![LossRate::new(report.now); self.relays.len()];
-        }
-        let before = self.credits.rate(slot);
-        self.loss_rates[slot.index()].after(&self.by_loss, before, report, share)
+        let peers = self.relays.len();
+        let rates = self.loss_rates.get_or_insert_with(|| LossRates::new(peers, report.now));
+        let (before, loss) = (self.credits.rate(slot), self.losses.of(slot));
+        let is_only = self.credits.is_only(report.destination);
+        rates.after(&self.by_loss, slot, before, report, (share, loss), is_only)
     }
 
     /// How much of what `slot` grants is used.
@@ -523,8 +526,9 @@ impl PathController for ExplicitRate {
             return self.try_sooner(report);
         }
         let mut blames = [Blame::default(); super::MAX_RELAYS];
-        self.losses.learn(report, |place, blame| blames[place] = blame);
-        let loss = if self.config.caps { self.losses.of(report.destination) } else { 0.0 };
+        let suspects = self.suspects(report);
+        self.losses.learn(report, suspects, |place, blame| blames[place] = blame);
+        let loss = self.config.caps.then(|| self.losses.of(report.destination));
         self.credits.learn(report, loss, self.startup(report));
         self.learn(report, report.outcome == Outcome::Acked, &blames);
         self.outcomes += 1;
@@ -562,7 +566,7 @@ impl PathController for ExplicitRate {
             + self.delays.heap_bytes()
             + self.stamp_changes.heap_bytes()
             + size_of_val(&*self.relays)
-            + size_of_val(&*self.loss_rates)
+            + self.loss_rates.as_ref().map_or(0, LossRates::heap_bytes)
     }
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {

@@ -74,10 +74,11 @@ impl Losses {
         self.nodes[slot.index()].seen
     }
 
-    /// Learns from an outcome, and tells what it says of each relay of the path.
+    /// Learns from an outcome, and tells what it says of each relay of the path. `suspects` says whether the destination
+    /// could have lost it as well.
     #[inline]
-    pub fn learn(&mut self, report: &Report<'_>, mut blame: impl FnMut(usize, Blame)) {
-        let nodes = report.path.iter().map(|hop| hop.slot).chain([report.destination]);
+    pub fn learn(&mut self, report: &Report<'_>, suspects: bool, mut blame: impl FnMut(usize, Blame)) {
+        let nodes = report.path.iter().map(|hop| hop.slot).chain(suspects.then_some(report.destination));
         let arrives: f32 = nodes.clone().map(|slot| 1.0 - self.nodes[slot.index()].loss).product();
         let lost = (report.outcome == Outcome::TimedOut).then_some(1.0 - arrives);
         for (place, slot) in nodes.enumerate() {
@@ -140,7 +141,7 @@ mod tests {
             let nodes = path.iter().map(|hop| hop.slot.index()).chain([9]);
             let lost = nodes.filter(|&node| rng.chance(truth[node])).count() > 0;
             let outcome = if lost { Outcome::TimedOut } else { Outcome::Acked };
-            losses.learn(&Report { destination: Slot(9), ..Report::of(outcome, &path, &rtts) }, |_, _| {});
+            losses.learn(&Report { destination: Slot(9), ..Report::of(outcome, &path, &rtts) }, true, |_, _| {});
         }
         (0..10).map(|slot| losses.of(Slot(slot))).collect()
     }
@@ -173,10 +174,10 @@ mod tests {
         let path = [Hop { slot: Slot(0), ..Hop::default() }, Hop { slot: Slot(1), ..Hop::default() }];
         let mut shares = Vec::new();
         let report = |outcome| Report { destination: Slot(3), ..Report::of(outcome, &path, &rtts) };
-        losses.learn(&report(Outcome::Acked), |place, blame| shares.push((place, blame.share)));
+        losses.learn(&report(Outcome::Acked), true, |place, blame| shares.push((place, blame.share)));
         assert_eq!(shares, [(0, 0.0), (1, 0.0)]);
         shares.clear();
-        losses.learn(&report(Outcome::TimedOut), |place, blame| shares.push((place, blame.share)));
+        losses.learn(&report(Outcome::TimedOut), true, |place, blame| shares.push((place, blame.share)));
         // Three nodes, equally suspect: each has a third and a little more.
         assert!(shares.iter().all(|&(_, share)| (0.33..0.35).contains(&share)), "{shares:?}");
         let before = losses.of(Slot(0));

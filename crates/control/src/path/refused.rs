@@ -137,9 +137,13 @@ fn over(each_second: &[(u32, u32)]) -> (f64, f64) {
     (f64::from(left) / each_second.len() as f64, f64::from(arrived) / f64::from(left))
 }
 
-fn explicit_rate(world: &World) -> Vec<(u32, u32)> {
-    let entry = CONTROLLERS.iter().find(|entry| entry.name == "explicit-rate").expect("it is registered");
+fn sent_by(name: &str, world: &World) -> Vec<(u32, u32)> {
+    let entry = CONTROLLERS.iter().find(|entry| entry.name == name).expect("it is registered");
     run(entry, world).expect("it runs without knowing all")
+}
+
+fn explicit_rate(world: &World) -> Vec<(u32, u32)> {
+    sent_by("explicit-rate", world)
 }
 
 const POLICING_RELAYS: World = World { relay: OF_RELAY, ..WORLD };
@@ -159,15 +163,17 @@ fn no_controller_answers_loss_by_a_flood() {
 
 #[test]
 fn what_all_relays_refuse_is_not_sent_though_the_destination_could_have_lost_it() {
-    let (left, arrives) = over(&explicit_rate(&POLICING_RELAYS)[20..]);
-    assert!(left * arrives > 0.7 * OF_RELAYS && arrives > 0.8, "{left} a second, of which {arrives}");
+    for name in ["explicit-rate", "timeouts"] {
+        let (left, arrives) = over(&sent_by(name, &POLICING_RELAYS)[20..]);
+        assert!(left * arrives > 0.7 * OF_RELAYS && arrives > 0.8, "{name}: {left} a second, of which {arrives}");
+    }
 }
 
 #[test]
 fn what_a_destination_refuses_is_not_sent_whatever_relays_grant() {
-    for stamps in [false, true] {
-        let (left, arrives) = over(&explicit_rate(&World { stamps, ..POLICING_DESTINATION })[20..]);
-        assert!(left * arrives > 95.0 && arrives > 0.85, "{left} a second, of which {arrives}");
+    for (name, stamps) in [("explicit-rate", false), ("explicit-rate", true), ("timeouts", false)] {
+        let (left, arrives) = over(&sent_by(name, &World { stamps, ..POLICING_DESTINATION })[20..]);
+        assert!(left * arrives > 95.0 && arrives > 0.85, "{name}: {left} a second, of which {arrives}");
     }
 }
 

@@ -14,19 +14,28 @@
 //! Until its first loss a rate grows by half each round trip. None grows beyond four times what lately arrived over
 //! its relay and ten packets a round trip (`delivered.rs`).
 //!
-//! Limits of use: loss that does not come from load holds the rates down as loss from load does, to
-//! x = (a / (β p))^(2/3): at 2 % a node, 2.5 packets a second.
+//! **Where a sender has one destination**, as of a file, its packets over a relay are so many that a round trip tells what
+//! share of them is lost, and that rule would take minutes to find a rate of thousands. Then a relay may be sent RFC 6928's
+//! initial window as soon as something has come over it, and from its first loss on its rate follows what arrives
+//! (`rounds.rs`). The destination, which has part in all that is lost, is not suspected: if it was the destination, all
+//! relays' rates fall together. It is sent no more than a start allows, and hardly anything once nothing comes from it
+//! (`ceiling.rs`).
+//!
+//! Limits of use: loss that does not come from load holds the rates to several destinations down as loss from load does,
+//! to x = (a / (β p))^(2/3): at 2 % a node, 2.5 packets a second.
 
 use serde::Deserialize;
 
+use super::ceiling::{Startup, smoothed};
 use super::credits::Credits;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
+use super::rounds::{Rounds, TOLERATED};
 use super::setup::{Factory, factory};
 use super::{Hop, Outcome, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Seconds, Time};
+use crate::time::{Duration, Seconds, Time};
 use crate::units::{Bytes, Octets, PacketRate, Rate};
 use crate::wake::Wake;
 
@@ -50,6 +59,8 @@ pub struct TimeoutsConfig {
     pub ends_once: bool,
     /// Whether a loss is taken back when its ACK comes late.
     pub forgives: bool,
+    /// Whether a sender with one destination goes by rounds.
+    pub rounds: bool,
 }
 
 impl Default for TimeoutsConfig {
@@ -63,6 +74,7 @@ impl Default for TimeoutsConfig {
             roots: true,
             ends_once: true,
             forgives: true,
+            rounds: true,
         }
     }
 }
@@ -115,14 +127,19 @@ impl LossRate {
         LossRate { lost_at: start, fell_at: start, updated: start, delivered: Delivered::new(start), starting: true }
     }
 
+    /// An outcome is known: the most that the rate may be after `rate`.
+    fn learn(&mut self, report: &Report<'_>, rate: PacketRate) -> PacketRate {
+        self.delivered.learn(report.now, report.outcome == Outcome::Acked, report.round_trip());
+        self.delivered.supports(first_rate(report.round_trip())).max(rate).min(MOST)
+    }
+
     /// The rate after `rate`, now that an outcome is known in which the relay's share is `share`.
     pub fn after(&mut self, config: &TimeoutsConfig, rate: PacketRate, report: &Report<'_>, share: f64) -> PacketRate {
         let now = report.now;
         let round_trip = report.round_trip().seconds().max(SHORTEST);
         let elapsed = now.since(self.updated).seconds().min(round_trip);
         self.updated = now;
-        self.delivered.learn(now, report.outcome == Outcome::Acked, report.round_trip());
-        let most = self.delivered.supports(first_rate(report.round_trip())).max(rate).min(MOST);
+        let most = self.learn(report, rate);
         if self.starting && config.starts {
             if share < PART {
                 return (rate * libm::pow(START_GROWTH, elapsed / round_trip)).min(most);
@@ -149,6 +166,62 @@ impl LossRate {
     }
 }
 
+/// The rates over all relays.
+#[derive(Clone, Debug)]
+pub struct LossRates {
+    relays: Box<[LossRate]>,
+    /// Those of a sender with one destination, of relays that have lost something; none as long as it has several.
+    rounds: Vec<Option<Rounds>>,
+    /// Relays of outcomes since it had another.
+    alone: usize,
+}
+
+impl LossRates {
+    /// Nothing is known of any of `peers`.
+    pub fn new(peers: usize, start: Time) -> LossRates {
+        LossRates { relays: vec![LossRate::new(start); peers].into(), rounds: Vec::new(), alone: 0 }
+    }
+
+    /// The rate over `slot` after `rate`, now that an outcome is known in which its share is `share`, and that it is
+    /// thought to lose `loss` of its packets. `is_only` says that the sender has no other destination.
+    pub fn after(
+        &mut self,
+        config: &TimeoutsConfig,
+        slot: Slot,
+        rate: PacketRate,
+        report: &Report<'_>,
+        (share, loss): (f64, f64),
+        is_only: bool,
+    ) -> PacketRate {
+        let relay = &mut self.relays[slot.index()];
+        if !is_only || !config.rounds {
+            self.rounds.clear();
+            self.alone = 0;
+            return relay.after(config, rate, report, share);
+        }
+        self.alone = self.alone.saturating_add(1);
+        let first = first_rate(report.round_trip());
+        if relay.starting && config.starts {
+            let grown = relay.after(config, rate, report, share);
+            // Not after the first packet: who has several destinations has had one by then.
+            let is_known = report.outcome == Outcome::Acked && self.alone > report.path.len();
+            let after = if relay.starting && is_known { grown.max(first) } else { grown };
+            return after.min(relay.delivered.allows(first)).max(LEAST);
+        }
+        relay.learn(report, rate);
+        self.rounds.resize(self.relays.len(), None);
+        let rounds = self.rounds[slot.index()].get_or_insert_with(|| Rounds::starting(report, rate));
+        rounds.learn(report, share, loss > TOLERATED);
+        rounds.bound(self.relays[slot.index()].delivered.allows(first).max(rate));
+        rounds.rate().unwrap_or(rate).max(LEAST)
+    }
+
+    /// Heap memory in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.relays) + size_of_val(&*self.rounds)
+    }
+}
+
 /// The controller.
 #[derive(Clone, Debug)]
 pub struct Timeouts {
@@ -156,7 +229,10 @@ pub struct Timeouts {
     packet: Octets,
     credits: Credits,
     losses: Losses,
-    relays: Box<[LossRate]>,
+    rates: LossRates,
+    /// The mean round trip, zero before the first, and what lately arrived, of a sender with one destination.
+    round_trip: Duration,
+    arrived: Delivered,
 }
 
 /// Makes one.
@@ -172,8 +248,22 @@ pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
         packet: setup.packet.into(),
         credits: Credits::new(setup.peers, LEAST, setup.start),
         losses: Losses::new(setup.peers),
-        relays: vec![LossRate::new(setup.start); setup.peers].into(),
+        rates: LossRates::new(setup.peers, setup.start),
+        round_trip: Duration::ZERO,
+        arrived: Delivered::new(setup.start),
     }))
+}
+
+impl Timeouts {
+    /// What a sender's one destination may be sent, once a round trip is known.
+    fn startup(&mut self, report: &Report<'_>) -> Option<Startup> {
+        let has_come = report.outcome == Outcome::Acked;
+        if has_come {
+            self.round_trip = smoothed(self.round_trip, report.round_trip());
+        }
+        self.arrived.learn(report.now, has_come, self.round_trip);
+        Startup::of(&self.arrived, self.round_trip, self.rates.relays.len() - 1, report.path.len())
+    }
 }
 
 impl PathController for Timeouts {
@@ -182,14 +272,18 @@ impl PathController for Timeouts {
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
-        let Timeouts { config, credits, losses, relays, .. } = self;
+        let startup = self.startup(report);
+        let Timeouts { config, credits, losses, rates, .. } = self;
         let equal = if report.outcome == Outcome::TimedOut { 1.0 / (report.path.len() + 1) as f64 } else { 0.0 };
-        losses.learn(report, |place, Blame { share, .. }| {
-            let share = if config.shares { share } else { equal };
-            let slot = report.path[place].slot;
-            let rate = relays[slot.index()].after(config, credits.rate(slot), report, share);
-            credits.set_rate(report.now, slot, rate);
-        });
+        let mut blames = [Blame::default(); super::MAX_RELAYS];
+        losses.learn(report, !credits.is_only(report.destination), |place, blame| blames[place] = blame);
+        credits.learn(report, Some(losses.of(report.destination)), startup);
+        let is_only = credits.is_only(report.destination);
+        for (hop, Blame { share, .. }) in report.path.iter().zip(blames) {
+            let blame = (if config.shares { share } else { equal }, losses.of(hop.slot));
+            let rate = rates.after(config, hop.slot, credits.rate(hop.slot), report, blame, is_only);
+            credits.set_rate(report.now, hop.slot, rate);
+        }
     }
 
     fn on_late(&mut self, report: &Report<'_>, _rng: &mut Rng) {
@@ -207,7 +301,7 @@ impl PathController for Timeouts {
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.credits.heap_bytes() + self.losses.heap_bytes() + size_of_val(&*self.relays)
+        size_of::<Self>() + self.credits.heap_bytes() + self.losses.heap_bytes() + self.rates.heap_bytes()
     }
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
@@ -220,7 +314,6 @@ impl PathController for Timeouts {
 mod tests {
     use super::*;
     use crate::rtt::{PairRtts, RttConfig};
-    use crate::time::Duration;
 
     const RTT: f64 = 0.5;
 

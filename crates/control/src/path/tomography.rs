@@ -450,7 +450,7 @@ impl PathController for Tomography {
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         let mut shares = [0.0; super::MAX_RELAYS];
         let shares = &mut shares[..report.path.len()];
-        self.losses.learn(report, |place, blame| shares[place] = blame.share);
+        self.losses.learn(report, true, |place, blame| shares[place] = blame.share);
         match report.outcome {
             Outcome::Acked => self.learn(report),
             Outcome::TimedOut => self.share_by_wait(report.path, shares),

@@ -34,6 +34,9 @@ pub struct Args {
     /// A parameter of the controller
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Only this network; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = NETWORKS)]
+    network: Vec<String>,
     /// Runs of each, over other positions; the means of files that arrived are shown
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
@@ -74,6 +77,8 @@ struct Json {
     rows: Vec<Row>,
 }
 
+const NETWORKS: [&str; 3] = ["demo", "lan", "dying"];
+
 const MODELS: [(&str, LimitKind); 3] =
     [("window", LimitKind::Window), ("bucket", LimitKind::Bucket), ("queue", LimitKind::Queue)];
 
@@ -82,7 +87,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let parameters = network::parameters(args.controller.name, &args.set)?;
     check(args.controller, &parameters)?;
     let mut rows = Vec::new();
-    for network in ["demo", "lan", "dying"] {
+    let is_wanted = |network: &&str| args.network.is_empty() || args.network.iter().any(|wanted| wanted == network);
+    for network in NETWORKS.into_iter().filter(is_wanted) {
         for (limit_model, kind) in MODELS {
             let mut row = Row { network, limit_model, ..Row::default() };
             for seed in 1..=args.seeds {
