@@ -276,8 +276,11 @@ impl PathController for Timeouts {
         let Timeouts { config, credits, losses, rates, .. } = self;
         let equal = if report.outcome == Outcome::TimedOut { 1.0 / (report.path.len() + 1) as f64 } else { 0.0 };
         let mut blames = [Blame::default(); super::MAX_RELAYS];
-        losses.learn(report, !credits.is_only(report.destination), |place, blame| blames[place] = blame);
-        credits.learn(report, Some(losses.of(report.destination)), startup);
+        let suspects = !config.rounds || !credits.is_only(report.destination);
+        losses.learn(report, suspects, |place, blame| blames[place] = blame);
+        if config.rounds {
+            credits.learn(report, Some(losses.of(report.destination)), startup);
+        }
         let is_only = credits.is_only(report.destination);
         for (hop, Blame { share, .. }) in report.path.iter().zip(blames) {
             let blame = (if config.shares { share } else { equal }, losses.of(hop.slot));

@@ -125,7 +125,13 @@ impl RoutesConfig {
             return Err(PlacementError::Omniscient(entry.name));
         }
         let setup = Setup { peers, packet: self.packet, start, pacing: Pacing::Paced };
-        let made = entry.build.make(&setup, &self.parameters).ok_or(PlacementError::Omniscient(entry.name))?;
+        let mut parameters = self.parameters.clone();
+        if entry.name == "timeouts" {
+            // How much goes to the one destination is another's decision here, and relays' rates are shares: those that
+            // follow every loss tell relays apart where rates do not limit.
+            parameters.entry("rounds").or_insert(false.into());
+        }
+        let made = entry.build.make(&setup, &parameters).ok_or(PlacementError::Omniscient(entry.name))?;
         Ok(made?)
     }
 }
