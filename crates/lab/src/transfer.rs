@@ -333,10 +333,12 @@ mod tests {
     /// nothing; or relays that were dead and tried again kept it under suspicion.
     #[test]
     fn half_of_the_relays_may_die_as_a_file_is_offered() {
-        for (seed, (model, case)) in [151, 214, 169].into_iter().zip(fast()) {
-            let dying = (0..4).map(|relay| (relay, Time::from_secs_f64(0.001))).collect();
-            let measured = OneFile { dying, length: 4_000_000, seed, ..case }.run().unwrap();
-            assert!(measured.took < Duration::SECOND * 10, "{model:?}, {seed}: {measured:?}");
+        for (model, case) in fast() {
+            for seed in [151, 158, 169, 214, 253, 287] {
+                let dying = (0..4).map(|relay| (relay, Time::from_secs_f64(0.001))).collect();
+                let measured = OneFile { dying, length: 4_000_000, seed, ..case.clone() }.run().unwrap();
+                assert!(measured.took < Duration::SECOND * 12, "{model:?}, {seed}: {measured:?}");
+            }
         }
     }
 

@@ -2,9 +2,9 @@
 //! receives. It is never sent much more than has lately arrived: see [`Startup`].
 //!
 //! Losses that the relays of a path do not explain are blamed on its destination (`losses.rs`). Once it is thought to
-//! lose more than [`TOLERATED`], or nothing comes from it, it has a rate of its own, which follows what arrives
-//! (`rounds.rs`). In a round in which no packet had to wait, as while nothing but an offer is sent, loss says nothing of
-//! that rate.
+//! lose more than [`TOLERATED`], or nothing comes from it over relays that stamp nothing, it has a rate of its own, which
+//! follows what arrives (`rounds.rs`). In a round in which no packet had to wait, as while nothing but an offer is sent,
+//! loss says nothing of that rate.
 //!
 //! Of several destinations each would have few packets, and one that is silent would hold up those to the others.
 
@@ -39,8 +39,8 @@ const ALONE: u32 = 128;
 ///
 /// with the packets that lately arrived in a second, y (`delivered.rs`), the mean round trip d, and RFC 6928's initial
 /// window to each of n paths that have no relay in common. It holds ever after: relays that die, over which most is lost,
-/// leave the second term to find out which, where a window would be full of what never arrives. After a silence of t > 2 d,
-/// in which a window would be full as well, it is 20 n / t.
+/// leave the second term to find out which, where a window would be full of what never arrives. Where relays do not say
+/// what they may be sent, it is 20 n / t after a silence of t > 2 d, in which a window would be full.
 #[derive(Clone, Copy, Debug)]
 pub struct Startup {
     /// The rate.
@@ -49,6 +49,8 @@ pub struct Startup {
     paths: f64,
     /// d: what was not used before counts for so long.
     round_trip: Duration,
+    /// Whether no relay says what it may be sent, so that silence does.
+    is_blind: bool,
 }
 
 impl Startup {
@@ -56,12 +58,17 @@ impl Startup {
     pub fn of(arrived: &Delivered, round_trip: Duration, relays: usize, hops: usize) -> Option<Startup> {
         let paths = relays as f64 / hops as f64;
         let rate = arrived.begins(first_rate(round_trip) * paths);
-        (round_trip > Duration::ZERO).then_some(Startup { rate, paths, round_trip })
+        (round_trip > Duration::ZERO).then_some(Startup { rate, paths, round_trip, is_blind: false })
+    }
+
+    /// The same, over relays that do not say what they may be sent.
+    pub fn blind(self) -> Startup {
+        Startup { is_blind: true, ..self }
     }
 
     /// The rate after so long without an ACK.
     fn rate_after(&self, silence: Duration) -> PacketRate {
-        let is_silent = silence > self.round_trip * SILENT_TRIPS;
+        let is_silent = self.is_blind && silence > self.round_trip * SILENT_TRIPS;
         let first = first_rate(silence) * self.paths * SILENT_TRIPS as f64;
         if is_silent { first.min(self.rate) } else { self.rate }
     }
@@ -186,7 +193,8 @@ impl Ceiling {
         if !tells {
             return;
         }
-        let is_silent = report.sent_at.since(self.heard) >= QUIET;
+        let is_blind = startup.is_some_and(|startup| startup.is_blind);
+        let is_silent = is_blind && report.sent_at.since(self.heard) >= QUIET;
         let is_lossy = loss.is_some_and(|loss| loss > TOLERATED || is_silent);
         let is_first = self.bound.is_none() && self.alone >= ALONE && report.outcome == Outcome::TimedOut;
         if self.bound.as_mut().is_some_and(|bound| bound.learn(report, is_lossy)) {

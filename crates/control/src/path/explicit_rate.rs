@@ -360,15 +360,20 @@ impl ExplicitRate {
     fn startup(&self, report: &Report<'_>) -> Option<Startup> {
         let arrived = &self.relays[report.destination.index()].delivered;
         let startup = || Startup::of(arrived, self.round_trip, self.relays.len() - 1, report.path.len());
-        self.config.begins.then(startup).flatten()
+        let startup = self.config.begins.then(startup).flatten()?;
+        Some(if self.grants() { startup } else { startup.blind() })
     }
 
     /// Whether the destination could have lost a packet. If there is no other it has part in all that is lost, but is not
     /// suspected where relays' limits are unknown, as long as none stamps: their rates fall together if it was the
     /// destination after all.
     fn suspects(&self, report: &Report<'_>) -> bool {
-        let grants = self.usual_grant > PacketRate::ZERO;
-        !self.credits.is_only(report.destination) || (grants && self.credits.tells_of_destination(report))
+        !self.credits.is_only(report.destination) || (self.grants() && self.credits.tells_of_destination(report))
+    }
+
+    /// Whether relays grant something.
+    fn grants(&self) -> bool {
+        self.usual_grant > PacketRate::ZERO
     }
 
     /// Nothing has come over any relay, which says nothing of any of them: their destination had part in all that was

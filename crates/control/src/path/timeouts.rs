@@ -262,7 +262,7 @@ impl Timeouts {
             self.round_trip = smoothed(self.round_trip, report.round_trip());
         }
         self.arrived.learn(report.now, has_come, self.round_trip);
-        Startup::of(&self.arrived, self.round_trip, self.rates.relays.len() - 1, report.path.len())
+        Startup::of(&self.arrived, self.round_trip, self.rates.relays.len() - 1, report.path.len()).map(Startup::blind)
     }
 }
 
