@@ -31,7 +31,7 @@ const MOST_GROWTH_OF_RELAY: f64 = 0.1;
 /// The rate over what takes nothing. One lost packet may be chance, so that it grows to twice as much.
 const LEAST: PacketRate = PacketRate(1.0);
 
-/// A rate falls to this part of what was sent at most: where much is lost at once, as when relays die, later rounds have
+/// A rate does not fall below this part of what was sent: where much is lost at once, as when relays die, later rounds have
 /// packets left that tell by whom.
 const MOST_FALL: f64 = 0.125;
 
@@ -205,8 +205,8 @@ mod tests {
 
     const ROUND_TRIP: f64 = 0.1;
 
-    /// The rates after each second, of a rate of `first` over what loses these shares in each second, evenly, and lets
-    /// `limit` packets a second pass at most.
+    /// The rate at the end of each second, over what lets `limit` packets a second pass at most and loses these shares of
+    /// them in each second, evenly.
     fn rates(rounds: impl Fn(&Report<'_>) -> Rounds, limit: f64, loses: &[f64]) -> Vec<f64> {
         let (rtts, path) = (PairRtts::new(&RttConfig::default(), 2), [Hop::default()]);
         let time = Time::from_secs_f64;
