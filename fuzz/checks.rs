@@ -24,7 +24,7 @@ use anabranch_proto::overlay::relay_node::{Handling, RelayNode};
 use anabranch_proto::overlay::wire::{self, OwnedDatagram};
 use anabranch_proto::seal::{self, Hello, Identity, SessionId};
 use anabranch_proto::session::{PeerKey, WireLength};
-use anabranch_proto::stream::content::Content;
+use anabranch_proto::stream::content::{Broadcast, Content};
 use anabranch_proto::stream::message::Datagram;
 use anabranch_proto::stream::wire as stream_wire;
 use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
@@ -184,7 +184,7 @@ pub fn stream(input: &[u8]) {
             assert_eq!(bytes.len(), datagram.wire_length());
         }
         if let Datagram::Manifest(manifest) = &datagram {
-            assert!(!Signed::is_signed(&PeerKey::default(), manifest));
+            assert!(!Signed::is_signed(&PeerKey::default(), Broadcast(9), manifest));
         }
     }
 }

@@ -32,7 +32,7 @@ use anabranch_proto::overlay::message::{FileName, Message, Offer};
 use anabranch_proto::overlay::packet::{Packet, PacketId as PlacedPacket, Route};
 use anabranch_proto::overlay::wire::{Datagram, Type};
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
+use anabranch_proto::stream::content::{Broadcast, ClientId, Content, Manifest, Ticket};
 use anabranch_proto::stream::gossip::Mass;
 use anabranch_proto::stream::message::{
     Assignment, BufferMap, Children, Contact, Datagram as StreamDatagram, FeedReport, Message as StreamMessage, Mode,
@@ -252,13 +252,14 @@ fn session_streams() -> Vec<(String, Vec<u8>)> {
 fn streams() -> Vec<(String, Vec<u8>)> {
     let (secret, key) = (PeerIdentity::from_secret([1; 32]), PeerKey([2; 32]));
     let (client, expires) = (ClientId(7), Stamp(60_000));
-    let signature = Signed::sign_ticket(&secret, client, &key, expires);
+    let signature = Signed::sign_ticket(&secret, Broadcast(9), client, &key, expires);
     let ticket = Box::new(Ticket::<Signed> { client, key, expires, signature });
     let contact = |number: u32| {
         let address = SocketAddr::from(([192, 0, 2, number as u8], 7443));
         Contact { client: ClientId(number), address, key }
     };
     let info = StreamInfo {
+        broadcast: Broadcast(9),
         mode: Mode::Hybrid,
         is_private: true,
         slices: 20,
@@ -318,7 +319,7 @@ fn streams() -> Vec<(String, Vec<u8>)> {
     ];
     let packet: Arc<[u8]> = vec![0x47; 188].into();
     let packets = [(Stamp(1), packet.clone()), (Stamp(2), packet.clone())];
-    let proofs = Signed::prove(&secret, 3, PacketId(64), &packets);
+    let proofs = Signed::prove(&secret, Broadcast(9), 3, PacketId(64), &packets);
     let map = BufferMap { base: PacketId(64), words: vec![u64::MAX, 1].into() };
     let datagrams: Vec<StreamDatagram<Signed>> = vec![
         StreamDatagram::Packet { id: PacketId(64), stamp: Stamp(1), packet },

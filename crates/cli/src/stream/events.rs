@@ -40,6 +40,7 @@ impl Events {
                 (EventKind::Excluded, *client, format!("{whose} sent what is not the stream's; it was thrown away"))
             }
             NodeEvent::Welcomed(_)
+            | NodeEvent::Restarted
             | NodeEvent::Overloaded
             | NodeEvent::Unreachable(_)
             | NodeEvent::Packet { .. }

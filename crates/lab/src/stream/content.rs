@@ -1,7 +1,7 @@
 //! Packets without bytes, which know by themselves whether they are genuine.
 
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::content::{ClientId, Content, HASH, Manifest, SIGNATURE, Ticket};
+use anabranch_proto::stream::content::{Broadcast, ClientId, Content, HASH, Manifest, SIGNATURE, Ticket};
 use anabranch_proto::stream::packet::{MAX_PACKET, PacketId, Stamp};
 
 #[cfg(test)]
@@ -31,11 +31,11 @@ impl Content for Simulated {
         *secret
     }
 
-    fn prove(_: &PeerKey, _: u32, _: PacketId, packets: &[(Stamp, SimulatedPacket)]) -> u16 {
+    fn prove(_: &PeerKey, _: Broadcast, _: u32, _: PacketId, packets: &[(Stamp, SimulatedPacket)]) -> u16 {
         packets.len() as u16
     }
 
-    fn sign_ticket(_: &PeerKey, _: ClientId, _: &PeerKey, _: Stamp) {}
+    fn sign_ticket(_: &PeerKey, _: Broadcast, _: ClientId, _: &PeerKey, _: Stamp) {}
 
     #[inline]
     fn packet_length(_: &SimulatedPacket) -> usize {
@@ -46,7 +46,7 @@ impl Content for Simulated {
         SIGNATURE + HASH * usize::from(*packets)
     }
 
-    fn is_signed(_: &PeerKey, _: &Manifest<Simulated>) -> bool {
+    fn is_signed(_: &PeerKey, _: Broadcast, _: &Manifest<Simulated>) -> bool {
         true
     }
 
@@ -60,7 +60,7 @@ impl Content for Simulated {
         packet.is_genuine
     }
 
-    fn is_ticket(_: &PeerKey, _: &Ticket<Simulated>) -> bool {
+    fn is_ticket(_: &PeerKey, _: Broadcast, _: &Ticket<Simulated>) -> bool {
         true
     }
 }

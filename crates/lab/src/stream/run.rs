@@ -10,7 +10,7 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::session::{FlowSessions, Packet, PeerKey, SessionConfig};
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
-use anabranch_proto::stream::content::ClientId;
+use anabranch_proto::stream::content::{Broadcast, ClientId};
 use anabranch_proto::stream::enabler::EnablerConfig;
 use anabranch_proto::stream::exploration::ExplorationConfig;
 use anabranch_proto::stream::feeds::Feed;
@@ -275,6 +275,7 @@ impl Stage {
         let begin_behind = stream.buffer.min(KEYFRAMES);
         let share = stream.exploration();
         let config = ServerConfig {
+            broadcast: Broadcast::default(),
             mode: stream.mode,
             tracker,
             most_of_network,
@@ -440,11 +441,13 @@ impl Stage {
         watched.iter().map(viewer).collect()
     }
 
-    /// Of those whom the server had let in.
+    /// Of those whom the server had let in, and had not sent away before.
     fn deaths(&self) -> Vec<Death> {
         let removed = &self.world.observer().removed;
-        let death =
-            |&(client, at): &(Option<ClientId>, Time)| Some(Death { at, removed: removed.get(&client?).copied() });
+        let death = |&(client, at): &(Option<ClientId>, Time)| {
+            let removed = removed.get(&client?).copied();
+            removed.is_none_or(|removed| removed >= at).then_some(Death { at, removed })
+        };
         self.so_far.dead.values().filter_map(death).collect()
     }
 

@@ -3,28 +3,29 @@
 //!
 //! ```text
 //! hash of a packet    BLAKE3 in the context below, of id 8, stamp 4, bytes: the first 16 bytes
-//! manifest's signed   context, generation 4, first 8, packets 2, hashes
-//! ticket's signed     context, client 4, key 32, expires 4
+//! manifest's signed   context, broadcast 8, generation 4, first 8, packets 2, hashes
+//! ticket's signed     context, broadcast 8, client 4, key 32, expires 4
 //! ```
 //!
 //! To forge a packet is to find another preimage of its hash, which takes 2^128 tries; that only the source
 //! itself finds two packets of one hash, with 2^64, harms nobody but it. What is signed begins with a context of
-//! its own, so that no signature passes for one of another kind.
+//! its own, so that no signature passes for one of another kind, and names the broadcast, so that nothing passes in
+//! another run of the server, which numbers packets and viewers anew.
 
 use std::sync::Arc;
 
 use anabranch_proto::codec::{CodecError, Reader, Writer};
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::content::{ClientId, Content, HASH, Manifest, SIGNATURE, Ticket};
+use anabranch_proto::stream::content::{Broadcast, ClientId, Content, HASH, Manifest, SIGNATURE, Ticket};
 use anabranch_proto::stream::packet::{MAX_PACKET, PacketId, Stamp};
 use anabranch_proto::stream::wire::WireContent;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::sessions::identity::PeerIdentity;
 
-const PACKET_CONTEXT: &str = "anabranch stream 1 packet";
-const MANIFEST_CONTEXT: &[u8] = b"anabranch stream 1 manifest\0";
-const TICKET_CONTEXT: &[u8] = b"anabranch stream 1 ticket\0";
+const PACKET_CONTEXT: &str = "anabranch stream 2 packet";
+const MANIFEST_CONTEXT: &[u8] = b"anabranch stream 2 manifest\0";
+const TICKET_CONTEXT: &[u8] = b"anabranch stream 2 ticket\0";
 
 /// Content of streams on networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,17 @@ fn hash(id: PacketId, stamp: Stamp, packet: &[u8]) -> [u8; HASH] {
     *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
 }
 
-fn manifest_bytes(generation: u32, first: PacketId, packets: u16, hashes: &[[u8; HASH]]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(MANIFEST_CONTEXT.len() + 14 + HASH * hashes.len());
+fn manifest_bytes(
+    broadcast: Broadcast,
+    generation: u32,
+    first: PacketId,
+    packets: u16,
+    hashes: &[[u8; HASH]],
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(MANIFEST_CONTEXT.len() + 22 + HASH * hashes.len());
     let mut writer = Writer::new(&mut bytes);
     writer.bytes(MANIFEST_CONTEXT);
+    writer.u64(broadcast.0);
     writer.u32(generation);
     writer.u64(first.0);
     writer.u16(packets);
@@ -54,10 +62,11 @@ fn manifest_bytes(generation: u32, first: PacketId, packets: u16, hashes: &[[u8;
     bytes
 }
 
-fn ticket_bytes(client: ClientId, key: &PeerKey, expires: Stamp) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(TICKET_CONTEXT.len() + 40);
+fn ticket_bytes(broadcast: Broadcast, client: ClientId, key: &PeerKey, expires: Stamp) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(TICKET_CONTEXT.len() + 48);
     let mut writer = Writer::new(&mut bytes);
     writer.bytes(TICKET_CONTEXT);
+    writer.u64(broadcast.0);
     writer.u32(client.0);
     writer.bytes(&key.0);
     writer.u32(expires.0);
@@ -80,15 +89,27 @@ impl Content for Signed {
         secret.public()
     }
 
-    fn prove(secret: &PeerIdentity, generation: u32, first: PacketId, packets: &[(Stamp, Arc<[u8]>)]) -> Proofs {
+    fn prove(
+        secret: &PeerIdentity,
+        broadcast: Broadcast,
+        generation: u32,
+        first: PacketId,
+        packets: &[(Stamp, Arc<[u8]>)],
+    ) -> Proofs {
         let of = |(number, (stamp, packet)): (u64, &(Stamp, Arc<[u8]>))| hash(first.after(number), *stamp, packet);
         let hashes: Arc<[[u8; HASH]]> = (0..).zip(packets).map(of).collect();
-        let signature = secret.sign(&manifest_bytes(generation, first, packets.len() as u16, &hashes));
+        let signature = secret.sign(&manifest_bytes(broadcast, generation, first, packets.len() as u16, &hashes));
         Proofs { hashes, signature }
     }
 
-    fn sign_ticket(secret: &PeerIdentity, client: ClientId, key: &PeerKey, expires: Stamp) -> [u8; SIGNATURE] {
-        secret.sign(&ticket_bytes(client, key, expires))
+    fn sign_ticket(
+        secret: &PeerIdentity,
+        broadcast: Broadcast,
+        client: ClientId,
+        key: &PeerKey,
+        expires: Stamp,
+    ) -> [u8; SIGNATURE] {
+        secret.sign(&ticket_bytes(broadcast, client, key, expires))
     }
 
     fn packet_length(packet: &Arc<[u8]>) -> usize {
@@ -99,10 +120,10 @@ impl Content for Signed {
         SIGNATURE + HASH * proofs.hashes.len()
     }
 
-    fn is_signed(source: &PeerKey, manifest: &Manifest<Signed>) -> bool {
+    fn is_signed(source: &PeerKey, broadcast: Broadcast, manifest: &Manifest<Signed>) -> bool {
         let Manifest { generation, first, packets, proofs } = manifest;
-        usize::from(*packets) == proofs.hashes.len()
-            && is_signed_by(source, &manifest_bytes(*generation, *first, *packets, &proofs.hashes), &proofs.signature)
+        let bytes = || manifest_bytes(broadcast, *generation, *first, *packets, &proofs.hashes);
+        usize::from(*packets) == proofs.hashes.len() && is_signed_by(source, &bytes(), &proofs.signature)
     }
 
     fn is_genuine(manifest: &Manifest<Signed>, id: PacketId, stamp: Stamp, packet: &Arc<[u8]>) -> bool {
@@ -110,8 +131,8 @@ impl Content for Signed {
         id >= manifest.first && manifest.proofs.hashes.get(place) == Some(&hash(id, stamp, packet))
     }
 
-    fn is_ticket(source: &PeerKey, ticket: &Ticket<Signed>) -> bool {
-        is_signed_by(source, &ticket_bytes(ticket.client, &ticket.key, ticket.expires), &ticket.signature)
+    fn is_ticket(source: &PeerKey, broadcast: Broadcast, ticket: &Ticket<Signed>) -> bool {
+        is_signed_by(source, &ticket_bytes(broadcast, ticket.client, &ticket.key, ticket.expires), &ticket.signature)
     }
 }
 
@@ -147,6 +168,8 @@ impl WireContent for Signed {
 mod tests {
     use super::*;
 
+    const BROADCAST: Broadcast = Broadcast(5);
+
     fn secret(seed: u8) -> PeerIdentity {
         PeerIdentity::from_secret([seed; 32])
     }
@@ -157,14 +180,14 @@ mod tests {
 
     fn manifest() -> Manifest<Signed> {
         let (generation, first) = (7, PacketId(100));
-        let proofs = Signed::prove(&secret(1), generation, first, &packets());
+        let proofs = Signed::prove(&secret(1), BROADCAST, generation, first, &packets());
         Manifest { generation, first, packets: 5, proofs }
     }
 
     #[test]
     fn a_manifest_vouches_for_its_packets_and_for_no_other() {
         let (manifest, source) = (manifest(), secret(1).public());
-        assert!(Signed::is_signed(&source, &manifest));
+        assert!(Signed::is_signed(&source, BROADCAST, &manifest));
         for (id, (stamp, packet)) in (100..).map(PacketId).zip(packets()) {
             assert!(Signed::is_genuine(&manifest, id, stamp, &packet));
             assert!(!Signed::is_genuine(&manifest, id.after(1), stamp, &packet), "another place");
@@ -184,7 +207,7 @@ mod tests {
         let swapped = Proofs { hashes: hashes.clone().into(), ..good.proofs.clone() };
         hashes.pop();
         let fewer = Proofs { hashes: hashes.into(), ..good.proofs.clone() };
-        let others = Signed::prove(&secret(2), 7, PacketId(100), &packets());
+        let others = Signed::prove(&secret(2), BROADCAST, 7, PacketId(100), &packets());
         let mut forged = vec![
             Manifest { generation: 8, ..good.clone() },
             Manifest { first: PacketId(101), ..good.clone() },
@@ -198,17 +221,21 @@ mod tests {
             manifest.proofs.signature[byte] ^= 0x10;
             forged.push(manifest);
         }
-        assert!(forged.iter().all(|manifest| !Signed::is_signed(&source, manifest)));
-        assert!(!Signed::is_signed(&secret(2).public(), &good), "another source");
-        assert!(!Signed::is_signed(&PeerKey::default(), &good), "no key at all");
+        assert!(forged.iter().all(|manifest| !Signed::is_signed(&source, BROADCAST, manifest)));
+        assert!(!Signed::is_signed(&source, Broadcast(6), &good), "another broadcast");
+        assert!(!Signed::is_signed(&secret(2).public(), BROADCAST, &good), "another source");
+        assert!(!Signed::is_signed(&PeerKey::default(), BROADCAST, &good), "no key at all");
     }
 
     #[test]
     fn no_field_of_a_ticket_can_be_forged_and_no_manifest_passes_for_one() {
         let (client, key, expires) = (ClientId(3), secret(9).public(), Stamp(60_000));
-        let good = Ticket { client, key, expires, signature: Signed::sign_ticket(&secret(1), client, &key, expires) };
+        let signature = Signed::sign_ticket(&secret(1), BROADCAST, client, &key, expires);
+        let good = Ticket { client, key, expires, signature };
         let source = secret(1).public();
-        assert!(Signed::is_ticket(&source, &good) && !Signed::is_ticket(&secret(2).public(), &good));
+        assert!(Signed::is_ticket(&source, BROADCAST, &good));
+        assert!(!Signed::is_ticket(&secret(2).public(), BROADCAST, &good), "another source");
+        assert!(!Signed::is_ticket(&source, Broadcast(6), &good), "another broadcast");
         let mut forged = vec![
             Ticket { client: ClientId(4), ..good.clone() },
             Ticket { key: secret(8).public(), ..good.clone() },
@@ -220,7 +247,7 @@ mod tests {
             ticket.signature[byte] ^= 0x10;
             forged.push(ticket);
         }
-        assert!(forged.iter().all(|ticket| !Signed::is_ticket(&source, ticket)));
+        assert!(forged.iter().all(|ticket| !Signed::is_ticket(&source, BROADCAST, ticket)));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Video {
 pub enum NodeEvent {
     /// At a viewer: the server has let it in.
     Welcomed(StreamInfo),
+    /// At a viewer: the server has begun anew, as another broadcast; what comes next does not follow what came.
+    Restarted,
     /// At a viewer: the server has no room; it is asked again.
     Overloaded,
     /// At a viewer: the server is not reached, in words why; it is tried again.

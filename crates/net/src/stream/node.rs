@@ -26,6 +26,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::session::SessionConfig;
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
+use anabranch_proto::stream::content::Broadcast;
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::packet::{MAX_PACKET, MAX_SLICES};
 use anabranch_proto::stream::peer::StreamPeer;
@@ -296,7 +297,9 @@ impl StreamNode {
         // Exploration packets would be eight bytes longer than what every connection is sure to carry.
         let exploration = None;
         let (mode, most_of_network) = (options.mode, options.most_of_network);
-        let config = ServerConfig { mode, tracker, most_of_network, begin_behind, buffer, exploration, helper: None };
+        let broadcast = Broadcast(random_seed());
+        let config =
+            ServerConfig { broadcast, mode, tracker, most_of_network, begin_behind, buffer, exploration, helper: None };
         let runtime = Runtime::new(NoWork)?;
         let rng = Rng::stream(random_seed(), "stream server");
         let mut app = Server::new(config, options.identity.clone(), runtime.now(), rng);

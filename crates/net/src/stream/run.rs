@@ -229,6 +229,9 @@ impl Running {
     fn of_client(&mut self, event: ClientEvent<Arc<[u8]>>) -> NodeEvent {
         match event {
             ClientEvent::Welcomed(info) => {
+                if self.stream.is_some_and(|before| before.broadcast != info.broadcast) {
+                    self.notify(NodeEvent::Restarted);
+                }
                 (self.state, self.stream) = (State::Live, Some(info));
                 NodeEvent::Welcomed(info)
             }

@@ -23,7 +23,7 @@ use anabranch_proto::codec::{CodecError, Reader, Writer};
 use anabranch_proto::session::{PeerKey, SessionConfig};
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
-use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
+use anabranch_proto::stream::content::{Broadcast, ClientId, Content, Manifest, Ticket};
 use anabranch_proto::stream::packet::{MAX_PACKET, PacketId, Stamp};
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::wire::WireContent;
@@ -65,8 +65,11 @@ impl Source {
     }
 
     fn with_upload(upload: Rate) -> Source {
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let options = ServeOptions { slices: 4, ..ServeOptions::new(listen, PeerIdentity::generate(), upload) };
+        Source::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), PeerIdentity::generate(), upload)
+    }
+
+    fn at(listen: SocketAddr, identity: PeerIdentity, upload: Rate) -> Source {
+        let options = ServeOptions { slices: 4, ..ServeOptions::new(listen, identity, upload) };
         let (server, input, events) = StreamNode::serve(options).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_over);
@@ -203,6 +206,26 @@ fn who_stops_says_goodbye() {
 }
 
 #[test]
+fn viewers_of_a_server_that_is_started_again_watch_what_it_sends_then() {
+    let identity = PeerIdentity::generate();
+    let mut source = Source::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), identity.clone(), upload());
+    let (at, mut viewers) = (source.server.local_addr(), [watch(&source.link()), watch(&source.link())]);
+    for (_, events) in &mut viewers {
+        // So many that what begins again would be below all that is remembered.
+        take(events, 200, &mut None);
+    }
+    source.wait_for("both", |event| matches!(event, NodeEvent::Joined(_)));
+    drop(source);
+    let _again = Source::at(at, identity, upload());
+    for (viewer, events) in &mut viewers {
+        wait_for(events, "another broadcast", &mut |event| matches!(event, NodeEvent::Restarted));
+        let missing = take(events, 200, &mut None);
+        let figures = viewer.snapshot();
+        assert!(missing <= 20 && figures.forged_packets == 0, "{missing} missing, {figures:?}");
+    }
+}
+
+#[test]
 fn a_link_with_another_key_is_refused_in_words() {
     let source = Source::start();
     let link = Link::new(PeerIdentity::generate().public(), &[source.server.local_addr()]).unwrap();
@@ -237,12 +260,24 @@ impl Content for Poison {
         Signed::public(secret)
     }
 
-    fn prove(secret: &PeerIdentity, generation: u32, first: PacketId, packets: &[(Stamp, Arc<[u8]>)]) -> Proofs {
-        Signed::prove(secret, generation, first, packets)
+    fn prove(
+        secret: &PeerIdentity,
+        broadcast: Broadcast,
+        generation: u32,
+        first: PacketId,
+        packets: &[(Stamp, Arc<[u8]>)],
+    ) -> Proofs {
+        Signed::prove(secret, broadcast, generation, first, packets)
     }
 
-    fn sign_ticket(secret: &PeerIdentity, client: ClientId, key: &PeerKey, expires: Stamp) -> [u8; 64] {
-        Signed::sign_ticket(secret, client, key, expires)
+    fn sign_ticket(
+        secret: &PeerIdentity,
+        broadcast: Broadcast,
+        client: ClientId,
+        key: &PeerKey,
+        expires: Stamp,
+    ) -> [u8; 64] {
+        Signed::sign_ticket(secret, broadcast, client, key, expires)
     }
 
     fn packet_length(packet: &Arc<[u8]>) -> usize {
@@ -253,17 +288,17 @@ impl Content for Poison {
         Signed::proofs_length(proofs)
     }
 
-    fn is_signed(source: &PeerKey, manifest: &Manifest<Poison>) -> bool {
-        Signed::is_signed(source, &honest(manifest))
+    fn is_signed(source: &PeerKey, broadcast: Broadcast, manifest: &Manifest<Poison>) -> bool {
+        Signed::is_signed(source, broadcast, &honest(manifest))
     }
 
     fn is_genuine(manifest: &Manifest<Poison>, id: PacketId, stamp: Stamp, packet: &Arc<[u8]>) -> bool {
         Signed::is_genuine(&honest(manifest), id, stamp, packet)
     }
 
-    fn is_ticket(source: &PeerKey, ticket: &Ticket<Poison>) -> bool {
+    fn is_ticket(source: &PeerKey, broadcast: Broadcast, ticket: &Ticket<Poison>) -> bool {
         let Ticket { client, key, expires, signature } = ticket.clone();
-        Signed::is_ticket(source, &Ticket { client, key, expires, signature })
+        Signed::is_ticket(source, broadcast, &Ticket { client, key, expires, signature })
     }
 }
 

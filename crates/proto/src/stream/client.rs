@@ -240,11 +240,15 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let pushed_from = info.begin.after(u64::from(sent));
         match &mut self.watching {
             // Let in again: what is here stays.
-            Some(watching) if watching.info.slices == slices => (watching.info, watching.ticket) = (info, ticket),
+            Some(watching) if watching.info.broadcast == info.broadcast && watching.info.slices == slices => {
+                (watching.info, watching.ticket) = (info, ticket);
+            }
             _ => {
+                self.leave_broadcast(sessions);
                 let within = info.mode.leaves_within();
                 let mut mesh = Mesh::new(info.mode == Mode::Mesh);
-                let mut receiving = Receiving::new(now, self.config.source, self.config.buffer, info.begin, within);
+                let stream = (self.config.source, info.broadcast);
+                let mut receiving = Receiving::new(now, stream, self.config.buffer, info.begin, within);
                 if info.mode.has_mesh() {
                     receiving.ask_below();
                 }
@@ -282,6 +286,20 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         sessions.event(ClientEvent::Welcomed(info));
     }
 
+    /// The server has begun anew: whom this client dealt with, and what they were, was of the broadcast before. They show new
+    /// tickets as they are let in.
+    fn leave_broadcast(&mut self, sessions: &mut impl Sessions<Self>) {
+        let (server, reaching) = (self.server, &self.reaching);
+        let is_of_peer = |session: &SessionId| Some(*session) != server && !reaching.is_tried(*session);
+        let of_peers: Vec<SessionId> = self.peers.iter().map(|(session, _)| session).filter(is_of_peer).collect();
+        for session in of_peers {
+            self.end(session, sessions);
+        }
+        (self.chains, self.overlay) = (Chains::default(), None);
+        self.forged.clear();
+        self.forgers.clear();
+    }
+
     /// Whether `session` leads to the server, or to somebody who is one of its clients.
     fn is_proved(&self, session: SessionId) -> bool {
         Some(session) == self.server || self.peers.get(session).is_some_and(|peer| peer.client.is_some())
@@ -292,9 +310,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let is_its = self.peers.get(session).is_some_and(has_key);
         // Before the first packet nobody knows the stream's time.
         let time = self.watching.as_ref().and_then(|watching| watching.receiving.clock().stamp(now));
-        let is_good = time.is_none_or(|time| ticket.expires >= time);
+        let is_good = time.is_none_or(|time| !ticket.expires.is_before(time));
         let forges = self.forgers.contains(&ticket.client);
-        if is_its && is_good && !forges && C::is_ticket(&self.config.source, &ticket) {
+        // Who has not been let in knows of no broadcast, and accepts no session.
+        let Some(broadcast) = self.watching.as_ref().map(|watching| watching.info.broadcast) else {
+            return self.end(session, sessions);
+        };
+        if is_its && is_good && !forges && C::is_ticket(&self.config.source, broadcast, &ticket) {
             self.peers.on_proved(session, ticket.client);
         } else {
             self.end(session, sessions);

@@ -5,6 +5,12 @@ use core::fmt::Debug;
 use super::packet::{PacketId, Stamp};
 use crate::session::PeerKey;
 
+/// One run of a server, which numbers its packets and its viewers from the beginning. What its key has signed for another
+/// run says nothing in this one, and viewers of this one have no use for what is there of another. Drawn at random where
+/// strangers listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Broadcast(pub u64);
+
 /// The bytes of a stream and its signatures, or what stands for them in a simulation, where a
 /// packet knows by itself whether it is genuine.
 pub trait Content: Clone + Debug + PartialEq + Eq + 'static {
@@ -21,16 +27,23 @@ pub trait Content: Clone + Debug + PartialEq + Eq + 'static {
     /// The public key of `secret`.
     fn public(secret: &Self::Secret) -> PeerKey;
 
-    /// Proofs of the packets of a generation, the first of which is `first`.
+    /// Proofs of the packets of a generation of `broadcast`, the first of which is `first`.
     fn prove(
         secret: &Self::Secret,
+        broadcast: Broadcast,
         generation: u32,
         first: PacketId,
         packets: &[(Stamp, Self::Packet)],
     ) -> Self::Proofs;
 
-    /// Signs that `client` has `key`, until `expires`.
-    fn sign_ticket(secret: &Self::Secret, client: ClientId, key: &PeerKey, expires: Stamp) -> Self::Signature;
+    /// Signs that `client` of `broadcast` has `key`, until `expires`.
+    fn sign_ticket(
+        secret: &Self::Secret,
+        broadcast: Broadcast,
+        client: ClientId,
+        key: &PeerKey,
+        expires: Stamp,
+    ) -> Self::Signature;
 
     /// Bytes of a packet.
     fn packet_length(packet: &Self::Packet) -> usize;
@@ -41,14 +54,14 @@ pub trait Content: Clone + Debug + PartialEq + Eq + 'static {
     /// Bytes of a signature on the wire.
     const SIGNATURE_LENGTH: usize;
 
-    /// Whether `manifest` is signed with `source`, the stream's key.
-    fn is_signed(source: &PeerKey, manifest: &Manifest<Self>) -> bool;
+    /// Whether `manifest` is signed with `source`, the stream's key, for `broadcast`.
+    fn is_signed(source: &PeerKey, broadcast: Broadcast, manifest: &Manifest<Self>) -> bool;
 
     /// Whether a packet is the one that `manifest`, which covers `id`, tells of.
     fn is_genuine(manifest: &Manifest<Self>, id: PacketId, stamp: Stamp, packet: &Self::Packet) -> bool;
 
-    /// Whether `ticket` is signed with `source`.
-    fn is_ticket(source: &PeerKey, ticket: &Ticket<Self>) -> bool;
+    /// Whether `ticket` is signed with `source` for `broadcast`.
+    fn is_ticket(source: &PeerKey, broadcast: Broadcast, ticket: &Ticket<Self>) -> bool;
 }
 
 /// What the source vouches for together: by it, anybody tells the packets of a generation from

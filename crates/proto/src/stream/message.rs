@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
-use super::content::{ClientId, Content, Manifest, Ticket};
+use super::content::{Broadcast, ClientId, Content, Manifest, Ticket};
 use super::gossip::Mass;
 use super::overlay::OverlayView;
 use super::packet::{PacketId, SliceSet, Stamp};
@@ -72,6 +72,8 @@ impl Mode {
 /// What a client must know of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
+    /// Which broadcast it is.
+    pub broadcast: Broadcast,
     /// How it travels.
     pub mode: Mode,
     /// Whether the server feeds every viewer itself, and names none to another.
@@ -364,7 +366,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
     fn wire_length(&self) -> usize {
         let body = match self {
             Message::Join { .. } => 8,
-            Message::Welcome(_) => 1 + 1 + 8 + 8 + 8 + 4 + 2 + Ticket::<C>::LENGTH,
+            Message::Welcome(_) => 8 + 1 + 1 + 8 + 8 + 8 + 4 + 2 + Ticket::<C>::LENGTH,
             Message::Ticket(_) | Message::Greet(_) => Ticket::<C>::LENGTH,
             Message::Overloaded | Message::Ping | Message::Pong => 0,
             Message::JoinPrivately | Message::WantOverlay => 0,

@@ -36,7 +36,7 @@ pub fn of<C: Content>(datagram: &Datagram<C>) -> usize {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::content::Manifest;
+    use super::super::content::{Broadcast, Manifest};
     use super::super::packet::{PacketId, Stamp};
     use super::super::testing::{TestPacket, Tested};
     use super::*;
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(of::<Tested>(&Datagram::Packet { id, stamp, packet }), PACKET);
         assert_eq!(of::<Tested>(&Datagram::Explore { chain: 1, nonce: 1, id, stamp, packet }), EXPLORATION);
         // The manifests of tests are as long as those of 38 packets.
-        let announced = Manifest::<Tested> { generation: 1, first: id, packets: 38, proofs: true };
+        let announced = Manifest::<Tested> { generation: 1, first: id, packets: 38, proofs: (true, Broadcast(1)) };
         assert_eq!(of(&Datagram::Manifest(Arc::new(announced))), manifest(38));
     }
 

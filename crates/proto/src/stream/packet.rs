@@ -91,9 +91,10 @@ impl SliceSet {
     }
 }
 
-/// When a packet left the source, in milliseconds since the stream began. It tells how old a packet
-/// is, to whoever has seen others: the source's clock need not agree with anybody's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// When a packet left the source, in milliseconds since the stream began, modulo 2³²: a stream that lasts for longer than
+/// 49.7 days begins to count again. It tells how old a packet is, to whoever has seen others: the source's clock need not
+/// agree with anybody's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(pub u32);
 
 impl Stamp {
@@ -102,9 +103,49 @@ impl Stamp {
         Stamp((now.since(start).as_nanos() / 1_000_000) as u32)
     }
 
-    /// As a time since the stream began.
+    /// As a time since the stream began, or began to count again last.
     #[inline]
     pub fn elapsed(self) -> Duration {
         Duration::from_millis(u64::from(self.0))
+    }
+
+    /// The one `duration` later.
+    pub fn after(self, duration: Duration) -> Stamp {
+        Stamp(self.0.wrapping_add((duration.as_nanos() / 1_000_000) as u32))
+    }
+
+    /// Whether it is earlier than `other`, of stamps less than 24 days apart (as serial numbers, RFC 1982, 3.2).
+    pub fn is_before(self, other: Stamp) -> bool {
+        (other.0.wrapping_sub(self.0) as i32) > 0
+    }
+
+    /// The milliseconds since the stream began that it stands for: those nearest to `near`.
+    #[inline]
+    pub fn millis_near(self, near: u64) -> u64 {
+        near.saturating_add_signed(i64::from(self.0.wrapping_sub(near as u32) as i32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_of_months_tells_its_packets_ages() {
+        let year = 365 * 24 * 3_600_000;
+        let start = Time::from_secs_f64(7.0);
+        let stamp = |millis: u64| Stamp::at(start + Duration::from_millis(millis), start);
+        for begun in [0, u64::from(u32::MAX) - 500, year] {
+            for (before, after) in [(0, 0), (0, 1), (400, 1_000), (0, 86_400_000)] {
+                let (before, after) = (begun + before, begun + after);
+                assert_eq!(stamp(before).millis_near(after), before);
+                assert_eq!(stamp(after).millis_near(before), after);
+                assert_eq!(stamp(before).is_before(stamp(after)), before < after);
+                assert!(!stamp(after).is_before(stamp(before)));
+                assert_eq!(stamp(before).after(Duration::from_millis(after - before)), stamp(after));
+            }
+        }
+        // Nothing is before the beginning.
+        assert_eq!(Stamp(u32::MAX).millis_near(5), 0);
     }
 }

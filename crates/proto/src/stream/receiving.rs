@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anabranch_control::time::{Duration, Time};
 
 use super::buffer::{Buffer, BufferConfig, Inserted, Release};
-use super::content::{Content, Manifest};
+use super::content::{Broadcast, Content, Manifest};
 use super::manifest_holes::Hole;
 use super::packet::{PacketId, Stamp};
 use super::source_clock::SourceClock;
@@ -56,6 +56,7 @@ pub struct Arrived<P> {
 #[derive(Clone, Debug)]
 pub struct Receiving<C: Content> {
     source: PeerKey,
+    broadcast: Broadcast,
     /// In the order of their generations.
     manifests: VecDeque<Arc<Manifest<C>>>,
     /// Each with the time since which it waits.
@@ -75,11 +76,11 @@ pub struct Receiving<C: Content> {
 }
 
 impl<C: Content> Receiving<C> {
-    /// Nothing yet of the stream of `source`, whose packets have left it `leaves_within` after their manifest; players
+    /// Nothing yet of `broadcast` of `source`, whose packets have left it `leaves_within` after their manifest; players
     /// get what comes from `first` on, which is asked for `now` and waited for from now on, however old it is.
     pub fn new(
         now: Time,
-        source: PeerKey,
+        (source, broadcast): (PeerKey, Broadcast),
         config: BufferConfig,
         first: PacketId,
         leaves_within: Duration,
@@ -88,6 +89,7 @@ impl<C: Content> Receiving<C> {
         buffer.wait_until(now + config.patience);
         Receiving {
             source,
+            broadcast,
             manifests: VecDeque::new(),
             unproven: Vec::new(),
             leaves_within,
@@ -171,6 +173,11 @@ impl<C: Content> Receiving<C> {
         left.map_or(self.buffer.end(), |last| self.announced[last].1.max(self.buffer.end()))
     }
 
+    /// The first packet above all that the source is known to have signed.
+    pub fn announced(&self) -> PacketId {
+        self.announced.back().map_or(self.buffer.end(), |&(_, end)| end.max(self.buffer.end()))
+    }
+
     /// A packet comes.
     #[inline]
     pub fn on_packet(&mut self, now: Time, arrived: Arrived<C::Packet>) -> Verdict {
@@ -219,7 +226,7 @@ impl<C: Content> Receiving<C> {
         if self.manifests.get(place).is_some_and(|other| other.generation == manifest.generation) {
             return Some(false);
         }
-        if !C::is_signed(&self.source, &manifest) {
+        if !C::is_signed(&self.source, self.broadcast, &manifest) {
             return None;
         }
         if place == 0 && self.manifests.len() >= MOST_MANIFESTS {
@@ -314,7 +321,8 @@ mod tests {
     #[test]
     fn what_waits_for_its_manifest_is_known_until_it_has_waited_too_long() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
-        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), Duration::ZERO);
+        let mut receiving: Receiving<Tested> =
+            Receiving::new(at(0), (key_of(0), Broadcast(1)), config, PacketId(0), Duration::ZERO);
         for (millis, id) in [(0, 9), (400, 4)] {
             let packet = TestPacket { is_genuine: true };
             let arrived = Arrived { from: SessionId(1), id: PacketId(id), stamp: Stamp::default(), packet };
@@ -330,9 +338,10 @@ mod tests {
     #[test]
     fn in_a_mesh_alone_what_players_wait_for_waits_for_its_manifest_also_below_the_oldest_that_is_here() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
-        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(10), Duration::ZERO);
+        let mut receiving: Receiving<Tested> =
+            Receiving::new(at(0), (key_of(0), Broadcast(1)), config, PacketId(10), Duration::ZERO);
         let manifest = |generation: u32, first: u64| {
-            Arc::new(Manifest { generation, first: PacketId(first), packets: 10, proofs: true })
+            Arc::new(Manifest { generation, first: PacketId(first), packets: 10, proofs: (true, Broadcast(1)) })
         };
         let comes = |receiving: &mut Receiving<Tested>, id: u64| {
             let packet = TestPacket { is_genuine: true };
@@ -353,10 +362,15 @@ mod tests {
     #[test]
     fn manifests_between_two_that_are_here_are_missing() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
-        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(20), Duration::ZERO);
+        let mut receiving: Receiving<Tested> =
+            Receiving::new(at(0), (key_of(0), Broadcast(1)), config, PacketId(20), Duration::ZERO);
         let mut holes_after = |generation: u32| {
-            let manifest =
-                Manifest { generation, first: PacketId(u64::from(generation) * 10), packets: 10, proofs: true };
+            let manifest = Manifest {
+                generation,
+                first: PacketId(u64::from(generation) * 10),
+                packets: 10,
+                proofs: (true, Broadcast(1)),
+            };
             receiving.on_manifest(at(0), Arc::new(manifest));
             let holes = receiving.manifest_holes();
             holes.iter().map(|hole| (hole.generation, hole.packets.0.0, hole.packets.1.0)).collect::<Vec<_>>()
@@ -374,10 +388,15 @@ mod tests {
     fn a_manifest_shows_which_packets_have_left_once_all_have_had_their_turn() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
         let within = Duration::from_millis(300);
-        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), within);
+        let mut receiving: Receiving<Tested> =
+            Receiving::new(at(0), (key_of(0), Broadcast(1)), config, PacketId(0), within);
         for (millis, generation) in [(0, 0), (100, 1), (200, 2)] {
-            let manifest =
-                Manifest { generation, first: PacketId(u64::from(generation) * 10), packets: 10, proofs: true };
+            let manifest = Manifest {
+                generation,
+                first: PacketId(u64::from(generation) * 10),
+                packets: 10,
+                proofs: (true, Broadcast(1)),
+            };
             assert_eq!(receiving.on_manifest(at(millis), Arc::new(manifest)), Some(true));
         }
         let left = |millis: u64| receiving.left(at(millis)).0;

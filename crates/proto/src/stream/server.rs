@@ -22,7 +22,7 @@ use super::answers::Answers;
 use super::beginning::Beginnings;
 use super::buffer::{Buffer, BufferConfig};
 use super::chains::Monitoring;
-use super::content::{ClientId, Content, Manifest};
+use super::content::{Broadcast, ClientId, Content, Manifest};
 use super::enabler::{Advice, Enabler, EnablerConfig};
 use super::exploration::{Exploration, ExplorationConfig, Explorations};
 use super::feeds::SILENCE;
@@ -55,6 +55,8 @@ const NO_NEWCOMER: u32 = 1 << 16;
 /// How a stream is served.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
+    /// Which broadcast of its key it is.
+    pub broadcast: Broadcast,
     /// How it travels.
     pub mode: Mode,
     /// Trees, and who may watch.
@@ -135,7 +137,13 @@ impl<A: Address, C: Content> Server<A, C> {
         }
         Server {
             network_of: A::network,
-            source: Source::new(secret, start, config.mode.manifest_lead(), config.mode.packet_spread()),
+            source: Source::new(
+                secret,
+                config.broadcast,
+                start,
+                config.mode.manifest_lead(),
+                config.mode.packet_spread(),
+            ),
             tracker,
             exploration: exploration.map(|config| Box::new(Exploration::new(config, rng.clone()))),
             monitoring: Monitoring::new(0),

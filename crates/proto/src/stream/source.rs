@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use super::content::{Content, MAX_GENERATION, Manifest};
+use super::content::{Broadcast, Content, MAX_GENERATION, Manifest};
 use super::packet::{PacketId, Stamp};
 
 /// How long packets wait at most for the others of their generation. It is a part of the delay that
@@ -51,6 +51,7 @@ struct Signed<C: Content> {
 #[derive(Clone, Debug)]
 pub struct Source<C: Content> {
     secret: C::Secret,
+    broadcast: Broadcast,
     start: Time,
     /// How long the first packet of a generation waits behind its manifest, and the last behind the first.
     lead: Duration,
@@ -75,11 +76,12 @@ pub struct Source<C: Content> {
 }
 
 impl<C: Content> Source<C> {
-    /// A stream that begins at `start`, signed with `secret`; packets begin to leave `lead` after their manifest, evenly
-    /// over `spread`.
-    pub fn new(secret: C::Secret, start: Time, lead: Duration, spread: Duration) -> Source<C> {
+    /// `broadcast`, which begins at `start` and is signed with `secret`; packets begin to leave `lead` after their manifest,
+    /// evenly over `spread`.
+    pub fn new(secret: C::Secret, broadcast: Broadcast, start: Time, lead: Duration, spread: Duration) -> Source<C> {
         Source {
             secret,
+            broadcast,
             start,
             lead,
             spread,
@@ -102,6 +104,11 @@ impl<C: Content> Source<C> {
         &self.secret
     }
 
+    /// Which broadcast of its key it is.
+    pub fn broadcast(&self) -> Broadcast {
+        self.broadcast
+    }
+
     /// The time of the stream.
     pub fn stamp(&self, now: Time) -> Stamp {
         Stamp::at(now, self.start)
@@ -112,9 +119,16 @@ impl<C: Content> Source<C> {
         self.lead + self.spread
     }
 
+    /// When a packet came that has `stamp`, in milliseconds of the stream, and what they are `now`.
+    fn millis(&self, now: Time, stamp: Stamp) -> (u64, u64) {
+        let elapsed = now.since(self.start).as_nanos() / 1_000_000;
+        (stamp.millis_near(elapsed), elapsed)
+    }
+
     /// How long ago a packet left that stayed so long.
     pub fn age(&self, now: Time, stamp: Stamp) -> Duration {
-        now.since(self.start + stamp.elapsed() + self.delay())
+        let (came, _) = self.millis(now, stamp);
+        now.since(self.start + Duration::from_millis(came) + self.delay())
     }
 
     /// The next packet that leaves.
@@ -193,7 +207,7 @@ impl<C: Content> Source<C> {
 
     fn sign(&mut self, now: Time) {
         let packets = std::mem::take(&mut self.collected);
-        let proofs = C::prove(&self.secret, self.generation, self.first, &packets);
+        let proofs = C::prove(&self.secret, self.broadcast, self.generation, self.first, &packets);
         let manifest =
             Manifest { generation: self.generation, first: self.first, packets: packets.len() as u16, proofs };
         let bytes = packets.iter().map(|(_, packet)| C::packet_length(packet) as u64).sum();
@@ -240,8 +254,10 @@ impl<C: Content> Source<C> {
     /// The newest packet to begin with that came `behind` ago or earlier; the oldest that is known
     /// if all are newer.
     pub fn keyframe(&self, now: Time, behind: Duration) -> Option<PacketId> {
-        let latest = self.stamp(now).elapsed();
-        let is_old = |stamp: Stamp| stamp.elapsed() + behind <= latest;
+        let is_old = |stamp: Stamp| {
+            let (came, now) = self.millis(now, stamp);
+            Duration::from_millis(came) + behind <= Duration::from_millis(now)
+        };
         let old = self.keyframes.iter().rev().find(|(_, stamp)| is_old(*stamp));
         old.or(self.keyframes.front()).map(|&(id, _)| id)
     }
@@ -283,7 +299,7 @@ mod tests {
 
     #[test]
     fn packets_leave_as_evenly_as_they_came_and_the_lead_behind_their_manifest() {
-        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let mut source: Source<Tested> = Source::new(0, Broadcast(1), at(0), LEAD, GENERATION);
         let left = leaving(&mut source, |millis| usize::from(millis % 10 == 0), 600);
         let manifests: Vec<_> = left.iter().filter(|left| left.2).map(|left| (left.0, left.1)).collect();
         assert_eq!(manifests[..2], [(100, 0), (210, 11)]);
@@ -299,8 +315,24 @@ mod tests {
     }
 
     #[test]
+    fn packets_and_keyframes_have_their_age_also_after_two_months() {
+        let begun = u64::from(u32::MAX) - 300;
+        let mut source: Source<Tested> = Source::new(0, Broadcast(1), at(0), LEAD, GENERATION);
+        for millis in (begun..begun + 2_000).step_by(100) {
+            source.on_packet(at(millis), TestPacket { is_genuine: true }, millis % 1_000 == begun % 1_000);
+            while let Some(leaving) = source.poll(at(millis)) {
+                let Leaving::Packet(_, stamp, _) = leaving else { continue };
+                assert!(source.age(at(millis), stamp) <= Duration::from_millis(200), "{millis} {stamp:?}");
+            }
+        }
+        let now = at(begun + 1_900);
+        let behind = |millis| source.keyframe(now, Duration::from_millis(millis)).unwrap();
+        assert_eq!((behind(0), behind(1_000), behind(1_800)), (PacketId(10), PacketId(0), PacketId(0)));
+    }
+
+    #[test]
     fn the_bitrate_is_that_of_the_packets_from_the_second_generation_on() {
-        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let mut source: Source<Tested> = Source::new(0, Broadcast(1), at(0), LEAD, GENERATION);
         let mut rates = Vec::new();
         for millis in 0..8000 {
             if millis % 10 == 0 && millis < 6000 {
@@ -321,7 +353,7 @@ mod tests {
 
     #[test]
     fn with_neither_lead_nor_spread_packets_leave_with_their_manifest() {
-        let mut source: Source<Tested> = Source::new(0, at(0), Duration::ZERO, Duration::ZERO);
+        let mut source: Source<Tested> = Source::new(0, Broadcast(1), at(0), Duration::ZERO, Duration::ZERO);
         let left = leaving(&mut source, |millis| usize::from(millis % 10 == 0), 250);
         let manifests: Vec<_> = left.iter().filter(|left| left.2).map(|left| (left.0, left.1)).collect();
         assert_eq!(manifests, [(100, 0), (210, 11)]);
@@ -332,7 +364,7 @@ mod tests {
     /// 150 packets of a keyframe are two generations at once, and a part of a third; then ten come each 100 ms.
     #[test]
     fn a_burst_of_the_input_leaves_evenly_and_in_time() {
-        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let mut source: Source<Tested> = Source::new(0, Broadcast(1), at(0), LEAD, GENERATION);
         let left = leaving(&mut source, |millis| if millis == 0 { 150 } else { usize::from(millis % 10 == 5) }, 1000);
         let packets = packets(&left);
         let within = |from: u64, to: u64| packets.iter().filter(|(at, _)| (from..to).contains(at)).count();
@@ -347,7 +379,7 @@ mod tests {
     /// More than a generation each 100 ms: the backlog does not grow.
     #[test]
     fn a_fast_source_leaves_as_fast_as_it_comes() {
-        let mut source: Source<Tested> = Source::new(0, at(0), LEAD, GENERATION);
+        let mut source: Source<Tested> = Source::new(0, Broadcast(1), at(0), LEAD, GENERATION);
         let left = packets(&leaving(&mut source, |_| 3, 5000));
         let newest = left.last().unwrap();
         // A generation of 64 takes 22 ms.

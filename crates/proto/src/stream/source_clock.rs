@@ -19,11 +19,13 @@ pub struct SourceClock {
     /// Least of when a packet came less when it left the source, and the bias.
     offset: WindowedMin,
     has_sample: bool,
+    /// When the last packet left the source, in milliseconds since the stream began: what stamps are near to.
+    last_millis: u64,
 }
 
 impl Default for SourceClock {
     fn default() -> SourceClock {
-        SourceClock { offset: WindowedMin::new(WINDOW_S), has_sample: false }
+        SourceClock { offset: WindowedMin::new(WINDOW_S), has_sample: false, last_millis: 0 }
     }
 }
 
@@ -31,7 +33,8 @@ impl SourceClock {
     /// A packet that left the source at `stamp` is here.
     #[inline]
     pub fn on_arrival(&mut self, now: Time, stamp: Stamp) {
-        let difference = BIAS_NS + now.as_nanos() - stamp.elapsed().as_nanos();
+        self.last_millis = if self.has_sample { stamp.millis_near(self.last_millis) } else { u64::from(stamp.0) };
+        let difference = BIAS_NS + now.as_nanos() - 1_000_000 * self.last_millis;
         self.offset.update(now.as_nanos() / 1_000_000_000, difference);
         self.has_sample = true;
     }
@@ -40,14 +43,15 @@ impl SourceClock {
     /// before the first packet.
     #[inline]
     pub fn expected(&self, stamp: Stamp) -> Option<Time> {
-        let at = || (self.offset.get() + stamp.elapsed().as_nanos()).saturating_sub(BIAS_NS);
+        let left = || 1_000_000 * stamp.millis_near(self.last_millis);
+        let at = || (self.offset.get() + left()).saturating_sub(BIAS_NS);
         self.has_sample.then(|| Time::from_nanos(at()))
     }
 
     /// The stamp of what would come at `now` if it was among the fastest; none before the first packet.
     pub fn stamp(&self, now: Time) -> Option<Stamp> {
         let elapsed = (BIAS_NS + now.as_nanos()).saturating_sub(self.offset.get());
-        self.has_sample.then(|| Stamp(u32::try_from(elapsed / 1_000_000).unwrap_or(u32::MAX)))
+        self.has_sample.then_some(Stamp((elapsed / 1_000_000) as u32))
     }
 
     /// How long ago that was; zero before the first packet.
@@ -87,5 +91,17 @@ mod tests {
             clock.on_arrival(at(1000 * second + delay), Stamp(1000 * second as u32));
         }
         assert_eq!(clock.expected(Stamp(100_000)), Some(at(100_120)));
+    }
+
+    #[test]
+    fn stamps_that_begin_again_after_49_days_are_of_a_stream_that_goes_on() {
+        let mut clock = SourceClock::default();
+        let begun = u64::from(u32::MAX) - 5_000;
+        for millis in (0..60_000).step_by(100) {
+            clock.on_arrival(at(millis + 40), Stamp((begun + millis) as u32));
+            assert_eq!(clock.expected(Stamp((begun + millis + 200) as u32)), Some(at(millis + 240)));
+            assert_eq!(clock.age(at(millis + 90), Stamp((begun + millis) as u32)), Duration::from_millis(50));
+        }
+        assert_eq!(clock.stamp(at(60_040)), Some(Stamp((begun + 60_000) as u32)));
     }
 }

@@ -8,7 +8,7 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_sim::agenda::Agenda;
 
 use super::buffer::BufferConfig;
-use super::content::{ClientId, Content, Manifest, Ticket};
+use super::content::{Broadcast, ClientId, Content, Manifest, Ticket};
 use super::message::{Datagram, Message, Mode};
 use super::packet::{PacketId, Stamp};
 use super::peer::{StreamEvent, StreamPeer};
@@ -34,6 +34,7 @@ pub fn server_config(mode: Mode, upload: Rate) -> ServerConfig {
         most_clients: 200,
     };
     ServerConfig {
+        broadcast: Broadcast(1),
         mode,
         tracker,
         most_of_network: MOST_OF_NETWORK,
@@ -57,8 +58,9 @@ pub struct TestPacket {
 
 impl Content for Tested {
     type Packet = TestPacket;
-    type Proofs = bool;
-    type Signature = bool;
+    /// Whether the source's secret was there, and for which broadcast.
+    type Proofs = (bool, Broadcast);
+    type Signature = (bool, Broadcast);
     type Secret = u8;
 
     const SIGNATURE_LENGTH: usize = 64;
@@ -67,32 +69,32 @@ impl Content for Tested {
         PeerKey([*secret; 32])
     }
 
-    fn prove(_: &u8, _: u32, _: PacketId, _: &[(Stamp, TestPacket)]) -> bool {
-        true
+    fn prove(_: &u8, broadcast: Broadcast, _: u32, _: PacketId, _: &[(Stamp, TestPacket)]) -> (bool, Broadcast) {
+        (true, broadcast)
     }
 
-    fn sign_ticket(_: &u8, _: ClientId, _: &PeerKey, _: Stamp) -> bool {
-        true
+    fn sign_ticket(_: &u8, broadcast: Broadcast, _: ClientId, _: &PeerKey, _: Stamp) -> (bool, Broadcast) {
+        (true, broadcast)
     }
 
     fn packet_length(_: &TestPacket) -> usize {
         1316
     }
 
-    fn proofs_length(_: &bool) -> usize {
+    fn proofs_length(_: &(bool, Broadcast)) -> usize {
         64 + 38 * 16
     }
 
-    fn is_signed(_: &PeerKey, manifest: &Manifest<Tested>) -> bool {
-        manifest.proofs
+    fn is_signed(_: &PeerKey, broadcast: Broadcast, manifest: &Manifest<Tested>) -> bool {
+        manifest.proofs == (true, broadcast)
     }
 
     fn is_genuine(_: &Manifest<Tested>, _: PacketId, _: Stamp, packet: &TestPacket) -> bool {
         packet.is_genuine
     }
 
-    fn is_ticket(_: &PeerKey, ticket: &Ticket<Tested>) -> bool {
-        ticket.signature
+    fn is_ticket(_: &PeerKey, broadcast: Broadcast, ticket: &Ticket<Tested>) -> bool {
+        ticket.signature == (true, broadcast)
     }
 }
 

@@ -285,7 +285,7 @@ impl crate::session::Sessions<Client<u32, super::testing::Tested>> for Recorded 
 
 #[test]
 fn who_shows_no_ticket_or_an_old_one_gets_nothing() {
-    use super::content::{ClientId, Ticket};
+    use super::content::{Broadcast, ClientId, Ticket};
     use super::message::{Datagram, Message};
     use super::packet::Stamp;
     use crate::session::{Application, Remote, SessionId};
@@ -301,7 +301,8 @@ fn who_shows_no_ticket_or_an_old_one_gets_nothing() {
         std::iter::from_fn(|| client.next_datagram(now)).any(|(to, _)| to == session)
     };
     let ticket = |expires| {
-        let ticket = Ticket { client: ClientId(77), key: key_of(77), expires: Stamp(expires), signature: true };
+        let ticket =
+            Ticket { client: ClientId(77), key: key_of(77), expires: Stamp(expires), signature: (true, Broadcast(1)) };
         Message::Greet(Box::new(ticket))
     };
 

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
-use super::content::{ClientId, Content, MAX_GENERATION, Manifest, Ticket};
+use super::content::{Broadcast, ClientId, Content, MAX_GENERATION, Manifest, Ticket};
 use super::gossip::Mass;
 use super::message::{
     Assignment, BufferMap, ChainLink, Children, Contact, Datagram, FeedReport, MAX_WANTED, Message, Mode, Parent,
@@ -400,6 +400,7 @@ fn write_stream(stream: &StreamInfo, writer: &mut Writer<'_>) {
     writer.u64(stream.begin.0);
     writer.u64(stream.edge.0.0);
     writer.u32(stream.edge.1.0);
+    writer.u64(stream.broadcast.0);
 }
 
 fn read_stream(reader: &mut Reader<'_>) -> Result<StreamInfo, CodecError> {
@@ -417,7 +418,8 @@ fn read_stream(reader: &mut Reader<'_>) -> Result<StreamInfo, CodecError> {
     }
     let (bitrate, begin) = (rate(reader)?, packet_id(reader)?);
     let edge = (packet_id(reader)?, Stamp(reader.u32()?));
-    Ok(StreamInfo { mode, is_private, slices, bitrate, begin, edge })
+    let broadcast = Broadcast(reader.u64()?);
+    Ok(StreamInfo { broadcast, mode, is_private, slices, bitrate, begin, edge })
 }
 
 fn write_ticket<C: WireContent>(ticket: &Ticket<C>, writer: &mut Writer<'_>) {

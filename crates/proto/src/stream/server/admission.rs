@@ -8,7 +8,7 @@ use anabranch_control::units::Rate;
 use super::super::beginning::{Beginnings, GIVEN_UP_AFTER};
 use super::super::content::{ClientId, Content, Ticket};
 use super::super::message::{Datagram, Message, Mode, StreamInfo, Welcome};
-use super::super::packet::{PacketId, Stamp};
+use super::super::packet::PacketId;
 use super::super::tracker::Refusal;
 use super::super::uplink::USED;
 use super::{Server, ServerEvent, TICKET_LIFE};
@@ -17,8 +17,8 @@ use crate::session::{PeerKey, SessionId, Sessions};
 
 impl<A: Address, C: Content> Server<A, C> {
     pub(super) fn ticket(&self, now: Time, client: ClientId, key: PeerKey) -> Ticket<C> {
-        let expires = Stamp(self.source.stamp(now).0.saturating_add((TICKET_LIFE.as_nanos() / 1_000_000) as u32));
-        let signature = C::sign_ticket(self.source.secret(), client, &key, expires);
+        let expires = self.source.stamp(now).after(TICKET_LIFE);
+        let signature = C::sign_ticket(self.source.secret(), self.source.broadcast(), client, &key, expires);
         Ticket { client, key, expires, signature }
     }
 
@@ -76,7 +76,8 @@ impl<A: Address, C: Content> Server<A, C> {
                 let mode = if upload.is_some() { self.config.mode } else { Mode::Hybrid };
                 let begin = if mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
                 let (slices, is_private) = (self.config.tracker.slices, self.tracker.is_private());
-                let stream = StreamInfo { mode, is_private, slices, bitrate, begin, edge };
+                let broadcast = self.source.broadcast();
+                let stream = StreamInfo { broadcast, mode, is_private, slices, bitrate, begin, edge };
                 self.views.on_joined(now, client, begin);
                 let most = if sends_all { room } else { group.min(room) };
                 let most = if mode == Mode::Hybrid { most } else { 0 };

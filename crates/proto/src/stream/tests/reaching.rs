@@ -1,5 +1,7 @@
 //! A server with several addresses.
 
+use super::super::content::Broadcast;
+use super::super::server::ServerEvent;
 use super::*;
 
 /// A client that is told of a server at these.
@@ -55,4 +57,36 @@ fn who_loses_its_server_tries_all_addresses_again() {
     let welcomes = stage.network.events.iter();
     let is_welcome = |event: &StreamEvent<TestPacket>| matches!(event, StreamEvent::Client(ClientEvent::Welcomed(_)));
     assert_eq!(welcomes.filter(|(_, _, event)| is_welcome(event)).count(), 2);
+}
+
+/// Numbers of packets, generations and viewers begin again; what there was before them says nothing.
+#[test]
+fn a_server_that_begins_again_is_watched_again_at_once_and_nobody_is_blamed_for_what_was_before() {
+    for mode in [Mode::Trees, Mode::Mesh, Mode::Hybrid] {
+        let mut stage = Stage::new(mode, MBIT(10));
+        stage.run(at(1000));
+        for node in 1..=6 {
+            stage.network.join(node, of(&[SERVER]), MBIT(4));
+        }
+        stage.run(at(20_000));
+        stage.network.kill(SERVER, Duration::from_millis(500));
+        stage.network.run(at(21_000));
+        let config = ServerConfig { broadcast: Broadcast(2), ..server_config(mode, MBIT(10)) };
+        let rng = anabranch_control::rng::Rng::stream(2, "server");
+        let again = StreamPeer::Server(Server::new(config, 0, at(21_000), rng));
+        stage.network.join(SERVER, again, MBIT(10));
+        stage.next_packet = at(21_000);
+        stage.run(at(27_000));
+        let before: Vec<u64> = (1..=6).map(|node| stage.client(node).played()).collect();
+        stage.run(at(37_000));
+        for (node, before) in (1..=6).zip(before) {
+            // 190 packets a second.
+            let played = stage.client(node).played() - before;
+            assert!(played > 9 * 190, "{mode:?}: viewer {node} played {played} in ten seconds");
+        }
+        let is_blame = |event: &StreamEvent<TestPacket>| {
+            matches!(event, StreamEvent::Client(ClientEvent::Forged(_)) | StreamEvent::Server(ServerEvent::Excluded(_)))
+        };
+        assert!(!stage.network.events.iter().any(|(_, _, event)| is_blame(event)), "{mode:?}");
+    }
 }

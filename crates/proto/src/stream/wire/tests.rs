@@ -22,11 +22,11 @@ impl Content for Plain {
         PeerKey::default()
     }
 
-    fn prove((): &(), _: u32, _: PacketId, packets: &[(Stamp, Vec<u8>)]) -> Vec<u8> {
+    fn prove((): &(), _: Broadcast, _: u32, _: PacketId, packets: &[(Stamp, Vec<u8>)]) -> Vec<u8> {
         vec![0; packets.len()]
     }
 
-    fn sign_ticket((): &(), _: ClientId, _: &PeerKey, _: Stamp) -> u32 {
+    fn sign_ticket((): &(), _: Broadcast, _: ClientId, _: &PeerKey, _: Stamp) -> u32 {
         0
     }
 
@@ -38,7 +38,7 @@ impl Content for Plain {
         proofs.len()
     }
 
-    fn is_signed(_: &PeerKey, _: &Manifest<Plain>) -> bool {
+    fn is_signed(_: &PeerKey, _: Broadcast, _: &Manifest<Plain>) -> bool {
         true
     }
 
@@ -46,7 +46,7 @@ impl Content for Plain {
         true
     }
 
-    fn is_ticket(_: &PeerKey, _: &Ticket<Plain>) -> bool {
+    fn is_ticket(_: &PeerKey, _: Broadcast, _: &Ticket<Plain>) -> bool {
         true
     }
 }
@@ -115,8 +115,9 @@ fn contacts() -> impl Strategy<Value = Contact<SocketAddr>> {
 
 fn streams() -> impl Strategy<Value = StreamInfo> {
     let modes = prop_oneof![Just(Mode::Trees), Just(Mode::Mesh), Just(Mode::Hybrid)];
-    (modes, any::<bool>(), 1..=MAX_SLICES, rates(), ids(), ids(), any::<u32>()).prop_map(
-        |(mode, is_private, slices, bitrate, begin, edge, stamp)| StreamInfo {
+    (modes, any::<bool>(), 1..=MAX_SLICES, rates(), ids(), ids(), any::<u32>(), any::<u64>()).prop_map(
+        |(mode, is_private, slices, bitrate, begin, edge, stamp, broadcast)| StreamInfo {
+            broadcast: Broadcast(broadcast),
             mode,
             is_private,
             slices,
