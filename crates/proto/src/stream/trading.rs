@@ -11,13 +11,17 @@ use std::sync::Arc;
 use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, Watching};
-use super::content::Content;
+use super::content::{Content, MAX_GENERATION};
 use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_OF_NEW, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh, ROUND};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
 use super::receiving::Receiving;
 use super::uplink::Uplink;
 use crate::session::{SessionId, Sessions};
+
+/// Packets beyond all that the source is known to have signed which a neighbour is believed to have: two generations, whose
+/// manifests are on their way. What says that there is more would be sought from everybody, and come from nobody.
+const UNANNOUNCED: u64 = 2 * MAX_GENERATION as u64;
 
 /// What should be pushed and is silent is sought when others have had it for so long.
 const PULL_AFTER: Duration = Duration::from_millis(300);
@@ -56,8 +60,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             next_round,
             ..
         } = watching;
-        // A neighbour may say that it has what will never be.
-        let end = mesh.end().max(receiving.left(now)).min(receiving.buffer().most_end());
+        // A neighbour may say that it has what will never be, or not yet.
+        let most_end = receiving.announced().after(UNANNOUNCED).min(receiving.buffer().most_end());
+        let end = mesh.end().max(receiving.left(now)).min(most_end);
         mesh.note_end(now, end);
         mesh.give_up(now, receiving.buffer().next());
         reclaims.forget_below(receiving.buffer().next());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
-use crate::stream::message::Datagram;
+use crate::stream::message::{BufferMap, Datagram};
 
 /// Eight viewers who came within four seconds, at `end`; `fate` decides what becomes of datagrams.
 fn audience(
@@ -56,4 +56,34 @@ fn what_parents_do_not_bring_neighbours_bring_who_were_told_of_the_hole() {
     let by_viewers = mended.iter().filter(|&&from| from != SERVER).count();
     assert!(mended.len() > 35 && 10 * by_viewers > 9 * mended.len(), "{by_viewers} of {}", mended.len());
     assert_eq!(stage.played(1, at(15_000)).1, 0);
+}
+
+/// It would be sought from the server, too, which would be asked for less and less as nothing came of it.
+#[test]
+fn what_a_neighbour_claims_to_have_of_the_future_is_asked_of_nobody() {
+    let (liar, ahead) = (3, 1500);
+    let mut rng = anabranch_control::rng::Rng::stream(1, "loss");
+    // The newest packet that has left the server, and questions for later ones.
+    let seen: Rc<RefCell<(u64, usize)>> = Rc::default();
+    let counted = Rc::clone(&seen);
+    let stage = audience(at(25_000), move |_, from, _, datagram| {
+        let (newest, questions) = &mut *counted.borrow_mut();
+        match datagram {
+            Datagram::Packet { id, .. } => {
+                *newest = (*newest).max(id.0);
+                return !rng.chance(0.05);
+            }
+            Datagram::Want(ids) => *questions += ids.iter().filter(|id| id.0 > *newest + 300).count(),
+            Datagram::Have(map) if from == liar => {
+                let BufferMap { base, words } = &**map;
+                *map = std::sync::Arc::new(BufferMap { base: base.after(ahead), words: words.clone() });
+            }
+            _ => {}
+        }
+        true
+    });
+    assert_eq!(seen.borrow().1, 0);
+    for node in (1..=8).filter(|&node| node != liar) {
+        assert_eq!(stage.played(node, at(15_000)).1, 0, "viewer {node} skips");
+    }
 }
