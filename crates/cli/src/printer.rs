@@ -11,10 +11,10 @@ use crate::failure::Failure;
 /// Lines that wait for whoever reads standard output; what is more is dropped.
 const MOST_LINES: usize = 16;
 
-/// Prints objects on lines of their own. Who does not read them holds up nothing, and misses some.
+/// Prints objects on lines of their own, or bytes as they are. Who does not read them holds up nothing, and misses some.
 #[derive(Debug)]
 pub struct Printer {
-    lines: SyncSender<Vec<u8>>,
+    pieces: SyncSender<Vec<u8>>,
     /// Ends with what the system said, when nothing can be written any more.
     thread: JoinHandle<io::Error>,
 }
@@ -22,17 +22,22 @@ pub struct Printer {
 impl Printer {
     /// Prints from now on, by a thread of its own.
     pub fn start() -> Result<Printer, Failure> {
-        let (sender, lines) = sync_channel::<Vec<u8>>(MOST_LINES);
+        Printer::holding(MOST_LINES)
+    }
+
+    /// The same, of which `most` pieces may wait.
+    pub fn holding(most: usize) -> Result<Printer, Failure> {
+        let (sender, pieces) = sync_channel::<Vec<u8>>(most);
         let print = move || {
             let mut stdout = io::stdout();
-            for line in lines {
-                if let Err(error) = stdout.write_all(&line).and_then(|()| stdout.flush()) {
+            for piece in pieces {
+                if let Err(error) = stdout.write_all(&piece).and_then(|()| stdout.flush()) {
                     return error;
                 }
             }
             io::ErrorKind::BrokenPipe.into()
         };
-        Ok(Printer { lines: sender, thread: std::thread::Builder::new().name("printer".into()).spawn(print)? })
+        Ok(Printer { pieces: sender, thread: std::thread::Builder::new().name("printer".into()).spawn(print)? })
     }
 
     /// Prints `object`, unless too much waits.
@@ -43,8 +48,18 @@ impl Printer {
     pub fn print(self, object: &impl Serialize) -> Result<Printer, Failure> {
         let mut line = serde_json::to_vec(object)?;
         line.push(b'\n');
-        match self.lines.try_send(line) {
-            Ok(()) | Err(TrySendError::Full(_)) => Ok(self),
+        self.write(line).map(|(printer, _)| printer)
+    }
+
+    /// Writes `piece`, unless too much waits; whether it does.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can read it any more.
+    pub fn write(self, piece: Vec<u8>) -> Result<(Printer, bool), Failure> {
+        match self.pieces.try_send(piece) {
+            Ok(()) => Ok((self, true)),
+            Err(TrySendError::Full(_)) => Ok((self, false)),
             Err(TrySendError::Disconnected(_)) => {
                 let error = self.thread.join().unwrap_or_else(|_| io::ErrorKind::BrokenPipe.into());
                 Err(unwritable(&error))

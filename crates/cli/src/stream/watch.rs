@@ -1,6 +1,5 @@
 //! `anabranch stream watch`: a link in, video out, and on to others.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -21,13 +20,17 @@ use super::status::{self, EACH, StatusLine};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{self, Printer};
+use crate::printer::Printer;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What is missed is said so often at most.
 const EACH_GAP: Duration = Duration::from_secs(1);
+
+/// Portions of the stream that wait for whoever reads standard output at most: with [`PORTION`] packets each 80 MB, and some
+/// seconds of a fast stream where each has one.
+const MOST_WRITTEN: usize = 1024;
 
 /// Packets that are handed to players together at most.
 const PORTION: usize = 64;
@@ -120,7 +123,9 @@ async fn watch(
 ) -> Result<(), Failure> {
     let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
     let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
-    let (mut missed, mut said_at, mut printer) = (0, began, Printer::start()?);
+    let (mut missed, mut said_at, mut printer) =
+        (0, began, if args.json { Printer::start()? } else { Printer::holding(MOST_WRITTEN)? });
+    let (mut is_too_slow, mut slow_said_at) = (false, began);
     let (mut taken, mut released, mut gaps, mut started) = (Vec::new(), Vec::new(), Vec::new(), None);
     loop {
         tokio::select! {
@@ -132,13 +137,14 @@ async fn watch(
                     NodeEvent::Packet { bytes, .. } => Some(bytes.clone()),
                     _ => None,
                 });
+                put(outlet, &taken, pieces.clone());
                 if args.output.is_some() {
-                    // A player that is gone is the end, as for any program before a pipe.
-                    let mut stdout = std::io::stdout().lock();
-                    let written = pieces.clone().try_for_each(|bytes| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
-                    written.map_err(|error| printer::unwritable(&error))?;
+                    let together: Vec<u8> = pieces.flat_map(|bytes| bytes.to_vec()).collect();
+                    // A player that is gone is the end, as for any program before a pipe; one that stands still misses some.
+                    let has_room;
+                    (printer, has_room) = printer.write(together)?;
+                    is_too_slow |= !has_room;
                 }
-                put(outlet, &taken, pieces);
                 if args.json {
                     for event in &taken {
                         match event {
@@ -185,6 +191,10 @@ async fn watch(
                     eprintln!("{missed} packets did not come in time");
                     (missed, said_at) = (0, Instant::now());
                 }
+                if is_too_slow && slow_said_at.elapsed() >= EACH_GAP {
+                    eprintln!("whatever reads standard output is too slow: a part of the stream is left out");
+                    (is_too_slow, slow_said_at) = (false, Instant::now());
+                }
                 if interrupt.is_raised() {
                     return Ok(());
                 }
@@ -195,13 +205,13 @@ async fn watch(
 
 /// Hands on what came, with its gaps in their places.
 fn put(outlet: &Outlet, events: &[NodeEvent], pieces: impl Iterator<Item = std::sync::Arc<[u8]>>) {
-    if !events.iter().any(|event| matches!(event, NodeEvent::Gap { .. })) {
+    if !events.iter().any(|event| matches!(event, NodeEvent::Gap { .. } | NodeEvent::Restarted)) {
         return outlet.push(pieces);
     }
     for event in events {
         match event {
             NodeEvent::Packet { bytes, .. } => outlet.push([bytes.clone()]),
-            NodeEvent::Gap { .. } => outlet.note_gap(),
+            NodeEvent::Gap { .. } | NodeEvent::Restarted => outlet.note_gap(),
             _ => {}
         }
     }
@@ -210,6 +220,7 @@ fn put(outlet: &Outlet, events: &[NodeEvent], pieces: impl Iterator<Item = std::
 /// Says what a person at a terminal wants to know.
 fn print_event(event: &NodeEvent, is_private: bool) {
     match event {
+        NodeEvent::Restarted => eprintln!("the server has begun anew: what comes next is another broadcast"),
         NodeEvent::Welcomed(_) => eprintln!("the server lets this viewer in"),
         NodeEvent::Overloaded if is_private => eprintln!("{}; trying again", overview::NO_ROOM_ALONE),
         NodeEvent::Overloaded => eprintln!("{}; trying again", overview::NO_ROOM),
