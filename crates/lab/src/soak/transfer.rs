@@ -89,6 +89,7 @@ impl Ending {
             | TransferError::Store(_)
             | TransferError::WrongHash
             | TransferError::Changed
+            | TransferError::Stalled(_)
             | TransferError::Stranger { .. }
             | TransferError::NobodysKey
             | TransferError::Socket { .. }

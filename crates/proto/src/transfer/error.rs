@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use anabranch_control::time::Duration;
+
 use super::around::StoreError;
 use super::phase::{PATIENCE, Phase};
 use crate::overlay::message::{Code, Report};
@@ -33,6 +35,8 @@ pub enum TransferError {
     WrongHash,
     /// The file that is sent is no longer what was offered.
     Changed,
+    /// Nothing of the file has come for so long, though there was room for it.
+    Stalled(Duration),
     /// It was given up on this side.
     Cancelled,
     /// Nobody answers at the receiver's address.
@@ -110,6 +114,7 @@ impl fmt::Display for TransferError {
             TransferError::Changed => {
                 f.write_str("the file has changed since its transfer began; once it stays as it is, send it again")
             }
+            TransferError::Stalled(time) => write!(f, "nothing of the file has come for {} s", time.as_secs_f64()),
             TransferError::Cancelled => f.write_str("the transfer was given up"),
             TransferError::NobodyAnswers(to) => {
                 write!(f, "nobody answers at {to}: is the receiver running, and does UDP pass on the way?")

@@ -34,6 +34,10 @@ pub const GREETINGS_PER_SECOND: u32 = 200;
 /// Of them, of one source's address: a tenth. A file takes one.
 pub const GREETINGS_PER_SECOND_OF_ONE: u32 = GREETINGS_PER_SECOND / 10;
 
+/// Handshakes that are answered in a second of who has not proved to be heard at its address, one that is none included:
+/// a tenth of those of others, which a flood of made-up ones takes nothing from.
+pub const UNPROVED_GREETINGS_PER_SECOND: u32 = GREETINGS_PER_SECOND / 10;
+
 /// A session that is not heard of for so long is over: twice as long as a sender hears nothing
 /// before it gives up.
 pub const IDLE: Duration = Duration::from_millis(60_000);
@@ -60,10 +64,12 @@ pub struct Limits {
     pub sessions_of_one: usize,
     /// Sessions of who has not proved to be heard at its address; none if a cookie is asked for always.
     pub half_open: usize,
-    /// Handshakes that are answered in a second.
+    /// Handshakes that are answered in a second, of those who have proved to be heard at their addresses.
     pub greetings_per_second: u32,
     /// Of them, of one source's address.
     pub greetings_per_second_of_one: u32,
+    /// Handshakes that are answered in a second without that proof, besides; the others are given a cookie.
+    pub unproved_greetings_per_second: u32,
     /// The longest file in bytes.
     pub file_bytes: u64,
     /// The most blocks of a file: an eighth of it is the memory in bytes for each file.
@@ -91,6 +97,7 @@ impl Default for Limits {
             half_open: HALF_OPEN,
             greetings_per_second: GREETINGS_PER_SECOND,
             greetings_per_second_of_one: GREETINGS_PER_SECOND_OF_ONE,
+            unproved_greetings_per_second: UNPROVED_GREETINGS_PER_SECOND,
             file_bytes: 16 << 30,
             blocks: 1 << 25,
             // What 1 Gbit/s brings while a disk stands still for 32 ms.

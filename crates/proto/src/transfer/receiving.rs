@@ -29,6 +29,7 @@ use anabranch_control::time::{Duration, Time};
 
 use self::entry::{Closing, Entry, Phase};
 pub use self::places::origin_of;
+use super::TransferError;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::jobs::FileJob;
 use super::limits::Limits;
@@ -73,6 +74,8 @@ pub struct Receiver {
     greeted: u32,
     /// Of them, whose.
     greeted_of: BTreeMap<IpAddr, u32>,
+    /// Handshakes besides, of those who have not proved to be heard at their addresses.
+    unproved: u32,
     message: Vec<u8>,
     report: Vec<u8>,
 }
@@ -104,6 +107,7 @@ impl Receiver {
             next_second: Time::ZERO,
             greeted: 0,
             greeted_of: BTreeMap::new(),
+            unproved: 0,
             message: Vec::new(),
             report: Vec::new(),
         }
@@ -183,11 +187,13 @@ impl Receiver {
             return true;
         }
         if self.half_open.len() >= self.limits.half_open
+            || self.unproved >= self.limits.unproved_greetings_per_second
             || self.sessions.contains_key(&name)
             || self.closing.contains_key(&name)
         {
             return false;
         }
+        self.unproved += 1;
         let Some(entry) = self.answered(now, origin, opening) else { return false };
         self.half_open.insert(name, entry);
         true
@@ -208,6 +214,12 @@ impl Receiver {
     /// Begins session `name`, unless too many were begun in this second, there is no room, or its
     /// handshake is none.
     fn greet(&mut self, now: Time, origin: IpAddr, name: SessionId, opening: &[u8]) -> bool {
+        let of_origin = self.greeted_of.entry(origin).or_default();
+        if self.greeted >= self.limits.greetings_per_second || *of_origin >= self.limits.greetings_per_second_of_one {
+            return false;
+        }
+        *of_origin += 1;
+        self.greeted += 1;
         let Some(entry) = self.answered(now, origin, opening) else { return false };
         if !self.make_room(origin) {
             return false;
@@ -217,18 +229,8 @@ impl Receiver {
         true
     }
 
-    /// The session that answers `opening`, unless too many handshakes were answered in this second, or it is
-    /// none.
-    fn answered(&mut self, now: Time, origin: IpAddr, opening: &[u8]) -> Option<Entry> {
-        if self.greeted >= self.limits.greetings_per_second {
-            return None;
-        }
-        let of_origin = self.greeted_of.entry(origin).or_default();
-        if *of_origin >= self.limits.greetings_per_second_of_one {
-            return None;
-        }
-        *of_origin += 1;
-        self.greeted += 1;
+    /// The session that answers `opening`, if that is a handshake.
+    fn answered(&self, now: Time, origin: IpAddr, opening: &[u8]) -> Option<Entry> {
         let Answered { session: noise, answer, sender } = seal::answer(&self.identity, opening).ok()?;
         Some(Entry {
             noise,
@@ -381,6 +383,7 @@ impl Receiver {
         self.next_second = now + Duration::SECOND;
         self.greeted = 0;
         self.greeted_of.clear();
+        self.unproved = 0;
         let Limits { idle, stalled, .. } = self.limits;
         self.half_open.retain(|_, entry| now.since(entry.heard) < PATIENCE);
         // A sender that waits asks again and again, and gives up sooner than others.
@@ -395,7 +398,7 @@ impl Receiver {
             _ => None,
         };
         for id in self.sessions.iter_mut().filter_map(is_stalled).collect::<Vec<_>>() {
-            let reason = format!("nothing of the file has come for {} s", stalled.as_secs_f64());
+            let reason = TransferError::Stalled(stalled).to_string();
             self.leave(id, Code::Failed, reason.clone(), true);
             self.note(Event::Failed { session: id, reason });
         }

@@ -881,7 +881,7 @@ fn a_network_that_was_dead_for_long_is_no_black_hole_when_it_is_back() {
 #[test]
 fn hellos_and_cookies_that_come_many_times_have_no_more_hellos_leave() {
     let hellos = |copies: usize| {
-        let mut pair = Pair::with(Limits { greetings_per_second: 0, ..Limits::default() });
+        let mut pair = Pair::with(Limits { greetings_per_second: 0, half_open: 0, ..Limits::default() });
         let mut hellos = 0;
         for _ in 0..100 {
             for datagram in pair.sent() {

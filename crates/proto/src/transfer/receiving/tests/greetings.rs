@@ -51,6 +51,28 @@ fn a_flood_of_hellos_holds_a_few_half_open_sessions_and_a_sender_gets_in_all_the
     assert_eq!(pair.receiver.half_open(), 0, "forgotten");
 }
 
+/// Each is computed on a curve, and none is a handshake, so that it takes no place.
+#[test]
+fn hellos_that_are_made_up_take_no_handshake_from_who_proves_to_be_heard() {
+    let mut pair = Pair::new(1, Limits::default());
+    let (key, mut reply) = (pair.receiver.public_key(), Vec::new());
+    for number in 0..1000u32 {
+        let hello = body(&Hello::new(Some(&key), None), [0; COOKIE], 5);
+        let mut damaged = hello.clone();
+        // Behind the ephemeral key, in what the receiver's own key must open.
+        damaged[COOKIE + 8 + 1 + 32 + 3] ^= 1 + (number % 200) as u8;
+        let source = if number % 2 == 0 { HERE } else { IpAddr::from(number.to_be_bytes()) };
+        reply.clear();
+        pair.receiver.on_hello(Time::ZERO, source, &damaged, &mut reply);
+    }
+    let limits = pair.receiver.limits;
+    assert_eq!((pair.receiver.half_open(), pair.receiver.unproved), (0, limits.unproved_greetings_per_second));
+    for _ in 0..limits.sessions_of_one - 1 {
+        let mut session = pair.join(HERE).unwrap();
+        assert!(pair.offer_in(&mut session).is_some());
+    }
+}
+
 #[test]
 fn a_first_hello_is_answered_at_once_and_what_its_sender_seals_makes_it_a_session() {
     let mut pair = Pair::new(1, Limits::default());
