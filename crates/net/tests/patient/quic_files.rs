@@ -77,6 +77,12 @@ impl Receiving {
         slow
     }
 
+    /// Waits for an event.
+    async fn happens(&mut self, is_it: impl Fn(&Event) -> bool) {
+        let found = async { while !is_it(&self.happened.recv().await.unwrap()) {} };
+        tokio::time::timeout(Duration::from_secs(20), found).await.expect("it does not happen");
+    }
+
     /// The names of the first `count` files that have come, in their order.
     async fn complete(&mut self, count: usize) -> Vec<String> {
         let mut names = Vec::new();
@@ -178,24 +184,49 @@ async fn a_sender_with_a_key_that_begins_again_does_not_wait_for_itself() {
     assert!(before.contains("has begun to send this file again"), "{before}");
 }
 
+/// Offers a file of which nothing comes, over a connection that is kept; none if the receiver takes no more of them.
+async fn offer_and_hold(
+    from: &Endpoint,
+    at: SocketAddr,
+    number: u8,
+) -> Option<(noq::Connection, noq::SendStream, noq::RecvStream)> {
+    let (tls, _) = identity::client_tls(None, PROTOCOL).unwrap();
+    let mut config = noq::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut transport = noq::TransportConfig::default();
+    transport.keep_alive_interval(Some(Duration::from_millis(200)));
+    config.transport_config(Arc::new(transport));
+    let connection = from.connect_with(config, at, &Trust::Anybody.name().unwrap()).unwrap().await.ok()?;
+    let (mut to, back) = connection.open_bi().await.unwrap();
+    let (mut message, name) = (Vec::new(), FileName::sanitised("held"));
+    Message::Offer(Offer { name, length: 1 << 20, block: 1 << 15, hash: [number; 32] }).encode(0, &mut message);
+    to.write_all(&(message.len() as u16).to_be_bytes()).await.unwrap();
+    to.write_all(&message).await.unwrap();
+    Some((connection, to, back))
+}
+
+#[tokio::test]
+async fn who_offers_a_file_and_sends_nothing_of_it_loses_its_place() {
+    let stalled = anabranch_control::time::Duration::from_millis(1500);
+    let mut receiving = Receiving::start(Limits { files: 1, stalled, ..Limits::default() });
+    let silent = Endpoint::client("127.0.0.2:0".parse().unwrap()).unwrap();
+    let held = offer_and_hold(&silent, receiving.at, 1).await.unwrap();
+    receiving.happens(|event| matches!(event, Event::Offered { .. })).await;
+    let second = receiving.send("b", 100_000, None).waits_at(1).await;
+    second.ends().await.unwrap();
+    let reason = |event: &Event| matches!(event, Event::Failed { reason, .. } if reason.contains("has come for 1.5 s"));
+    receiving.happens(reason).await;
+    drop(held);
+}
+
 #[tokio::test]
 async fn a_flood_of_one_address_has_its_share_and_others_are_taken_and_wait() {
     let limits =
         Limits { files: 2, files_of_one: 1, waiting: 4, greetings: 4, sessions_of_one: 4, ..Limits::default() };
     let mut receiving = Receiving::start(limits);
-    let (tls, _) = identity::client_tls(None, PROTOCOL).unwrap();
-    let config = noq::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     let flood = Endpoint::client("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut held = Vec::new();
     for number in 0..20u8 {
-        let connecting = flood.connect_with(config.clone(), receiving.at, &Trust::Anybody.name().unwrap()).unwrap();
-        let Ok(connection) = connecting.await else { continue };
-        let (mut to, from) = connection.open_bi().await.unwrap();
-        let (mut message, name) = (Vec::new(), FileName::sanitised("flood"));
-        Message::Offer(Offer { name, length: 1 << 20, block: 1 << 15, hash: [number; 32] }).encode(0, &mut message);
-        to.write_all(&(message.len() as u16).to_be_bytes()).await.unwrap();
-        to.write_all(&message).await.unwrap();
-        held.push((connection, to, from));
+        held.extend(offer_and_hold(&flood, receiving.at, number).await);
     }
     assert!((3..=4).contains(&held.len()), "its share of connections: {}", held.len());
     let first = receiving.send_slowly("a", None).await;

@@ -13,6 +13,7 @@ use super::claim::Claim;
 use super::shared::Shared;
 use super::throttle::Throttle;
 use super::{MOST_UNACKNOWLEDGED, PIECE, lost, report};
+use crate::clock::std_duration;
 use crate::disk::DiskStore;
 
 /// A file that is being written. What is not whole is kept or goes away with this value.
@@ -96,7 +97,7 @@ impl Arriving {
         let is_resumed = self.file.resumed() > 0;
         let mut wanted = if is_resumed { self.file.left() } else { u64::MAX };
         let coming = self.claim.as_ref().map(|claim| Arc::clone(&claim.coming));
-        let session = self.file.session();
+        let (session, stalled) = (self.file.session(), self.shared.limits.stalled);
         let heard = || coming.iter().for_each(|coming| coming.heard());
         let mut is_begun = is_resumed;
         if is_begun {
@@ -112,7 +113,16 @@ impl Arriving {
         let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &writing, &ended));
         let read = async {
             while wanted > 0 {
-                let piece = match from.read_chunk(usize::from(PIECE).min(wanted as usize)).await {
+                let reading = from.read_chunk(usize::from(PIECE).min(wanted as usize));
+                let Ok(read) = tokio::time::timeout(std_duration(stalled), reading).await else {
+                    // A disk that is slow holds its sender back.
+                    if throttle.is_waiting() {
+                        continue;
+                    }
+                    let _ = ending.set(true);
+                    return Err(TransferError::Stalled(stalled));
+                };
+                let piece = match read {
                     Ok(Some(piece)) => piece,
                     Ok(None) => break,
                     Err(error) => {

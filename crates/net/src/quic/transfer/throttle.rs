@@ -52,6 +52,11 @@ impl<C: Fn(VarInt)> Throttle<C> {
         self.reopen(&mut state);
     }
 
+    /// Whether something that was read waits for the disk still.
+    pub fn is_waiting(&self) -> bool {
+        self.state().waiting > 0
+    }
+
     /// This many bytes are written.
     pub fn on_written(&self, bytes: usize) {
         let mut state = self.state();
