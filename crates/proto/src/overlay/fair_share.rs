@@ -41,6 +41,15 @@ use crate::overlay::wire::MAX_DATAGRAM;
 /// Accounts that there are at once, at a relay for strangers: 160 KiB of table. A source has one or two.
 pub const MAX_SOURCES: usize = 4096;
 
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// It is within its neighbour's share.
+    pub passes: bool,
+    /// Whom it says that it comes from counts.
+    pub is_believed: bool,
+}
+
 /// What is one source to a relay.
 pub trait Source {
     /// The same for all addresses of one source.
@@ -84,7 +93,12 @@ pub enum Traffic {
 /// The share of transit beside what is originated: a packet over three relays, the thesis's standard
 /// [Raiber 2010, table 7.4], comes to one node as originated and to three as transit; and what a
 /// neighbour passes on varies with the paths that others choose.
-const TRANSIT_WEIGHT: f64 = 4.0;
+const TRANSIT_WEIGHT: f32 = 4.0;
+
+/// Sources that one neighbour may name in a turn of a relay's count of them (`sources.rs`) which nobody has named before: a
+/// relay of strangers passes on for dozens. Who invents more of them counts as so many, and cannot take from the others
+/// what they are granted.
+const NAMED_BY_ONE: u16 = 32;
 
 /// Places that a source may have in the table; their names fill a cache line.
 const WAYS: usize = 8;
@@ -156,12 +170,27 @@ struct Account {
     /// Bytes of its share that are left.
     credit: u64,
     /// Its share of the level.
-    weight: f64,
+    weight: f32,
+    /// Sources that it has named in this turn, and which turn that was.
+    named: u16,
+    turn: u16,
 }
 
+const _: () = assert!(size_of::<Account>() == 32, "a relay for strangers holds thousands");
+
 impl Account {
-    const fn new(weight: f64) -> Account {
-        Account { arrived: 0, demand: 0.0, credit: 0, weight }
+    const fn new(weight: f32) -> Account {
+        Account { arrived: 0, demand: 0.0, credit: 0, weight, named: 0, turn: 0 }
+    }
+
+    /// Whether it may name one more source in `turn`.
+    fn may_name(&mut self, turn: u16) -> bool {
+        if self.turn != turn {
+            (self.turn, self.named) = (turn, 0);
+        }
+        let may = self.named < NAMED_BY_ONE;
+        self.named += u16::from(may);
+        may
     }
 
     fn end_epoch(&mut self, decay: f64, idle_epochs: f64) {
@@ -172,7 +201,7 @@ impl Account {
 
     /// Its share in an epoch at `level`.
     fn share(&self, level: f64) -> u64 {
-        (HEADROOM * self.demand).min(self.weight * level) as u64
+        (HEADROOM * self.demand).min(f64::from(self.weight) * level) as u64
     }
 }
 
@@ -215,9 +244,17 @@ impl FairShare {
         *self = FairShare { epoch, per_epoch, burst, decay, kept, pool, ..std::mem::replace(self, fresh) };
     }
 
-    /// Whether `size` bytes of `source`'s `traffic` may pass now, and counts them.
+    /// Whether `size` bytes of `source`'s `traffic` may pass now, and counts them; if they name somebody who was not known,
+    /// in which turn.
     #[inline]
-    pub fn admit(&mut self, now: Time, source: &impl Source, traffic: Traffic, size: Bytes) -> bool {
+    pub fn admit(
+        &mut self,
+        now: Time,
+        source: &impl Source,
+        traffic: Traffic,
+        size: Bytes,
+        named: Option<u16>,
+    ) -> Admitted {
         if now >= self.ends {
             self.divide(now);
         }
@@ -247,11 +284,11 @@ impl FairShare {
         source.arrived += size;
         let beyond = size.saturating_sub(source.credit);
         if beyond > *pool {
-            return false;
+            return Admitted { passes: false, is_believed: named.is_none() };
         }
         source.credit -= size - beyond;
         *pool -= beyond;
-        true
+        Admitted { passes: true, is_believed: named.is_none_or(|turn| source.may_name(turn)) }
     }
 
     /// Ends the epochs before `now` and divides the limit for the one that has begun.
@@ -287,10 +324,11 @@ impl FairShare {
         for _ in 0..MAX_PASSES {
             let (mut below, mut weights_above) = (0.0, 0.0);
             for source in self.sources() {
-                if source.demand <= source.weight * level {
+                let weight = f64::from(source.weight);
+                if source.demand <= weight * level {
                     below += source.demand;
                 } else {
-                    weights_above += source.weight;
+                    weights_above += weight;
                 }
             }
             if weights_above == 0.0 {

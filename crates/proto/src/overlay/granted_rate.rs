@@ -215,13 +215,23 @@ impl GrantedRate {
         (seconds * 1e9) as u64
     }
 
-    /// A packet of `source` and of `size` has come to `limiter`, whose sender states `round_trip`;
-    /// what is forwarded waits for `wait`.
+    /// The turn in which something of `source` comes now, if that has not been counted yet.
+    #[inline]
+    pub fn turn_of_new<A: Hash>(&mut self, now: Time, source: &A, limiter: &Limiter) -> Option<u16> {
+        let (turn, begins) = self.sources.turn(now);
+        if begins {
+            self.count(limiter.limit().bytes_per_sec());
+        }
+        self.sources.is_new(source).then_some(turn)
+    }
+
+    /// A packet of `source`, if that is believed, and of `size` has come to `limiter`, whose sender states
+    /// `round_trip`; what is forwarded waits for `wait`.
     #[inline]
     pub fn on_packet<A: Hash>(
         &mut self,
         now: Time,
-        source: &A,
+        source: Option<&A>,
         size: Bytes,
         limiter: &Limiter,
         wait: Duration,
@@ -231,7 +241,7 @@ impl GrantedRate {
         if elapsed >= self.interval {
             self.update(now, elapsed, limiter);
         }
-        if self.sources.note(now, source) {
+        if source.is_some_and(|source| self.sources.note(now, source)) {
             self.count(limiter.limit().bytes_per_sec());
         }
         if self.is_starting && now.since(self.sources.joined()).as_secs_f64() >= self.round_trip {
@@ -348,7 +358,7 @@ mod tests {
                 let at = Time::from_secs_f64(now);
                 let wait = limiter.backlog(at);
                 let admission = limiter.admit(at, PACKET);
-                granted.on_packet(at, &source, PACKET, &limiter, wait, Some(Duration::from_secs_f64(ROUND_TRIP)));
+                granted.on_packet(at, Some(&source), PACKET, &limiter, wait, Some(Duration::from_secs_f64(ROUND_TRIP)));
                 if now > seconds / 2.0 {
                     match admission {
                         Admission::After(_) => passed += 1.0,
@@ -394,7 +404,7 @@ mod tests {
         let mut granted = GrantedRate::new(QUEUE, limiter.limit());
         for source in 0..10u32 {
             let now = Time::ZERO + Duration::from_millis(u64::from(source));
-            granted.on_packet(now, &source, PACKET, &limiter, Duration::ZERO, None);
+            granted.on_packet(now, Some(&source), PACKET, &limiter, Duration::ZERO, None);
             let grant = granted.stamp().rate().unwrap().bytes_per_sec();
             // Who is alone has all of its share at once.
             let first = if source == 0 { 1.0 } else { FIRST };
@@ -414,7 +424,7 @@ mod tests {
             for packet in 0..40u64 {
                 let source = (packet % 5) as u32;
                 let round_trip = Some(Duration::from_millis(100));
-                granted.on_packet(at(10 * packet), &source, PACKET, &limiter, Duration::ZERO, round_trip);
+                granted.on_packet(at(10 * packet), Some(&source), PACKET, &limiter, Duration::ZERO, round_trip);
                 let part = granted.stamp().rate().unwrap().bytes_per_sec() / share;
                 match 10 * packet {
                     // All five are known, and others may come.
@@ -437,7 +447,14 @@ mod tests {
             for packet in 0..100_000u64 {
                 let now = Time::from_nanos(packet * 100_000);
                 let source = u32::from(packet % 10 == 9);
-                granted.on_packet(now, &source, PACKET, &limiter, Duration::ZERO, Some(Duration::from_millis(100)));
+                granted.on_packet(
+                    now,
+                    Some(&source),
+                    PACKET,
+                    &limiter,
+                    Duration::ZERO,
+                    Some(Duration::from_millis(100)),
+                );
                 if held && source == 0 {
                     granted.on_over_share();
                 }
@@ -456,7 +473,7 @@ mod tests {
             for packet in 0..20_000u64 {
                 let now = Time::from_nanos(packet * 1_000_000);
                 let stated = if packet % 10 == 9 { lie } else { Duration::from_millis(100) };
-                granted.on_packet(now, &0u32, PACKET, &limiter, Duration::ZERO, Some(stated));
+                granted.on_packet(now, Some(&0u32), PACKET, &limiter, Duration::ZERO, Some(stated));
             }
             assert!((0.08..0.2).contains(&granted.round_trip), "{} s", granted.round_trip);
         }

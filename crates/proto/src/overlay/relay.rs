@@ -121,12 +121,21 @@ impl Relay {
         // An ACK is never its neighbour's own: what that sends itself would leave nothing for it.
         let is_first = packet.kind == Kind::Data && packet.route.position() == 1;
         let traffic = if is_first { Traffic::Originated } else { Traffic::Transit };
-        let share = extras.share.as_mut();
-        let is_over_share = share.is_some_and(|share| !share.admit(now, &packet.previous(), traffic, size));
-        if let Some(granted) = &mut extras.granted {
+        let source = &packet.route.nodes()[0];
+        let Extras { share, granted, .. } = &mut **extras;
+        let (mut is_over_share, mut is_believed) = (false, true);
+        if let Some(share) = share {
+            // Who is no neighbour is believed to be there as far as the neighbour may say so.
+            let named = granted.as_mut().filter(|_| !is_first);
+            let named = named.and_then(|granted| granted.turn_of_new(now, source, &self.limiter));
+            let admitted = share.admit(now, &packet.previous(), traffic, size, named);
+            (is_over_share, is_believed) = (!admitted.passes, admitted.is_believed);
+        }
+        if let Some(granted) = granted {
             let wait = self.limiter.backlog(now);
             let round_trip = packet.telemetry.round_trip();
-            granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, round_trip);
+            let source = is_believed.then_some(source);
+            granted.on_packet(now, source, size, &self.limiter, wait, round_trip);
             if is_over_share {
                 granted.on_over_share();
             }
@@ -172,5 +181,30 @@ mod tests {
         packet.kind = Kind::Ack;
         while packet.route.step_back().is_some() {}
         assert_eq!(relay.on_packet(Time::ZERO, &mut packet, size), Verdict::Home);
+    }
+
+    #[test]
+    fn a_neighbour_that_invents_sources_takes_little_from_what_others_are_granted() {
+        let (model, limit) = (LimitModel::Queue { longest: Duration::from_millis(100) }, 4_000_000);
+        let limit = Rate::from_bytes_per_sec(limit);
+        let mut relay = Relay::stamping(model, limit).with_fair_share(FairShare::new(model, limit, 64, [1, 2, 3, 4]));
+        // Twenty senders over two relays of the neighbourhood.
+        let mut comes = |at: u64, source: u32, neighbour: u32, size: u64| {
+            let route = Route::from_nodes(&[source, neighbour, 7, 8], 2).unwrap();
+            let mut packet = Packet::new(PacketId::default(), 1, Kind::Data, route);
+            relay.on_packet(Time::ZERO + Duration::from_millis(at), &mut packet, Bytes::new(size));
+            let granted = relay.extras.as_ref().and_then(|extras| extras.granted.as_ref()).unwrap();
+            granted.stamp().rate().unwrap().bytes_per_sec()
+        };
+        let sender = |at: u64| (1000 + (at % 20) as u32, 100 + (at % 2) as u32);
+        let before = (0..5_000).map(|at| comes(at, sender(at).0, sender(at).1, 1500)).last().unwrap();
+        let mut least = before;
+        for at in 5_000..10_000 {
+            let invented = (0..4).map(|number| comes(at, 1_000_000 + 4 * at as u32 + number, 102, 100));
+            least = invented.fold(least, f64::min);
+            least = least.min(comes(at, sender(at).0, sender(at).1, 1500));
+        }
+        // Two turns of NAMED_BY_ONE sources beside the twenty.
+        assert!(least > before / 5.0, "{least} of {before} bytes a second");
     }
 }

@@ -21,27 +21,49 @@ pub struct Sources {
     now: [u64; WORDS],
     before: [u64; WORDS],
     turned: Time,
+    /// Counts the turns; begins again after many.
+    turn: u16,
     /// When one came last that was not among them.
     joined: Time,
 }
 
 impl Sources {
-    /// A packet of `source` has come; whether that changes the count.
+    /// The turn in which something comes now, and whether it begins with that, which changes the count.
     #[inline]
-    pub fn note<A: Hash>(&mut self, now: Time, source: &A) -> bool {
-        let mut changed = false;
+    pub fn turn(&mut self, now: Time) -> (u16, bool) {
         let turns = now.since(self.turned);
-        if turns >= TURN {
+        let begins = turns >= TURN;
+        if begins {
             let long_ago = turns >= TURN * 2;
             self.before = if long_ago { [0; WORDS] } else { self.now };
             self.now = [0; WORDS];
             self.turned = now;
-            changed = true;
+            self.turn = self.turn.wrapping_add(1);
         }
+        (self.turn, begins)
+    }
+
+    /// The word and the bit of it that are `source`'s.
+    #[inline]
+    fn place<A: Hash>(source: &A) -> (usize, u64) {
         let mut hasher = Mixer(0);
         source.hash(&mut hasher);
         let bit = hasher.finish() as usize % (64 * WORDS);
-        let (word, mask) = (bit / 64, 1 << (bit % 64));
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    /// Whether a packet of `source` would change the count in the present turn.
+    #[inline]
+    pub fn is_new<A: Hash>(&self, source: &A) -> bool {
+        let (word, mask) = Sources::place(source);
+        (self.now[word] | self.before[word]) & mask == 0
+    }
+
+    /// A packet of `source` has come; whether that changes the count.
+    #[inline]
+    pub fn note<A: Hash>(&mut self, now: Time, source: &A) -> bool {
+        let (_, mut changed) = self.turn(now);
+        let (word, mask) = Sources::place(source);
         if (self.now[word] | self.before[word]) & mask == 0 {
             changed = true;
             self.joined = now;
@@ -70,7 +92,8 @@ impl Sources {
 }
 
 /// A quick hash, for who would choose an address by it gains nothing: a source that hides behind
-/// another lowers nobody's grant.
+/// another lowers nobody's grant. How many sources one neighbour can invent is bounded where neighbours
+/// are known (`fair_share.rs`).
 struct Mixer(u64);
 
 impl Hasher for Mixer {
