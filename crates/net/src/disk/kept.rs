@@ -25,6 +25,7 @@ use anabranch_proto::transfer::{Owner, PartialId};
 use rustix::fs::{FlockOperation, flock};
 
 use super::journal::Journal;
+use super::room::allocated;
 
 /// Files that are kept in a folder while nobody sends them: as many as are received at once.
 pub const MAX_KEPT: usize = 16;
@@ -54,6 +55,16 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that it and its journal take on their disk.
+    pub fn allocated(&self) -> u64 {
+        allocated(&self.path) + allocated(&self.path.with_extension("journal"))
+    }
+
     fn remove(&self) {
         let _ = fs::remove_file(self.path.with_extension("journal"));
         let _ = fs::remove_file(&self.path);

@@ -5,33 +5,35 @@ use std::{fs, io};
 
 use anabranch_proto::transfer::StoreError;
 
+use super::kept::Kept;
 use super::{Arriving, DiskStore, failed, kept};
 
 impl DiskStore {
     /// Refuses a file of `length` bytes at `path` for which there is no room beside those of
-    /// `arriving`. Parts of files that nobody sends make room for it.
+    /// `arriving`. Parts of files that nobody sends make room for it, and stay where all of them would not.
     pub(super) fn find_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
-        let Err(error) = self.check_room(arriving, path, length) else { return Ok(()) };
-        let mut idle = kept::tidy(&self.folder).map_err(|error| failed("find room for", &error))?;
-        while !idle.is_empty() {
-            kept::drop_one(&mut idle);
-            if self.check_room(arriving, path, length).is_ok() {
-                return Ok(());
-            }
+        if self.check_room(arriving, path, length, &[]).is_ok() {
+            return Ok(());
         }
-        Err(error)
+        let mut idle = kept::tidy(&self.folder).map_err(|error| failed("find room for", &error))?;
+        self.check_room(arriving, path, length, &idle)?;
+        while self.check_room(arriving, path, length, &[]).is_err() && !idle.is_empty() {
+            kept::drop_one(&mut idle);
+        }
+        self.check_room(arriving, path, length, &[])
     }
 
-    fn check_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
+    /// Whether there is room once the parts in `gone` are.
+    fn check_room(&self, arriving: &Arriving, path: &Path, length: u64, gone: &[Kept]) -> Result<(), StoreError> {
         let expected = arriving.0.values().fold(length, |all, coming| all.saturating_add(coming.length));
         if self.max_total < u64::MAX {
-            // A journal goes when its file has come.
-            let is_arriving = |other: &Path| {
+            let is_left_out = |other: &Path| {
+                // A journal goes with its file, and when that has come.
                 let is_journal = other.extension().is_some_and(|end| end == "journal");
                 let part = if is_journal { &other.with_extension("part") } else { other };
-                part == path || arriving.has(part)
+                part == path || arriving.has(part) || gone.iter().any(|kept| kept.path() == part)
             };
-            let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
+            let kept = kept_in(&self.folder, is_left_out).map_err(|error| failed("find room for", &error))?;
             if kept.saturating_add(expected) > self.max_total {
                 return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));
             }
@@ -40,7 +42,8 @@ impl DiskStore {
         let written = |path: &Path, length: u64| allocated(path).min(length);
         let others: u64 = arriving.0.values().map(|coming| written(&coming.path, coming.length)).sum();
         let written = others.saturating_add(written(path, length));
-        match free_in(&self.folder) {
+        let freed: u64 = gone.iter().map(|kept| kept.allocated()).sum();
+        match free_in(&self.folder).map(|free| free.saturating_add(freed)) {
             Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
             _ => Ok(()),
         }
@@ -80,12 +83,12 @@ pub(super) fn free_in(_: &Path) -> Option<u64> {
 /// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
 /// the file is not waited for.
 #[cfg(unix)]
-fn allocated(path: &Path) -> u64 {
+pub(super) fn allocated(path: &Path) -> u64 {
     // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
     fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
 }
 
 #[cfg(not(unix))]
-fn allocated(path: &Path) -> u64 {
+pub(super) fn allocated(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }

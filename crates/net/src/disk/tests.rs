@@ -193,6 +193,28 @@ fn a_kept_part_counts_and_makes_room_for_a_file_that_comes() {
 }
 
 #[test]
+fn a_file_that_would_never_fit_takes_nothing_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(1000);
+    let offers = ["b", "c"].map(|name| Offer { name: FileName::sanitised(name), ..long(300) });
+    let partials = offers.each_ref().map(|offer| Partial::of(Owner::Anybody, offer));
+    for (session, (offer, partial)) in (2..).map(SessionId).zip(offers.iter().zip(&partials)) {
+        store.resume(session, offer, partial).unwrap();
+        store.write(session, 200, &[1; 100]).unwrap();
+        assert!(store.suspend(session));
+    }
+    fs::write(folder.path().join("mine"), [7; 500]).unwrap();
+    let before = names(folder.path());
+    for length in [501, 2000, u64::MAX] {
+        assert!(store.create(SESSION, &long(length)).is_err());
+        assert_eq!(names(folder.path()), before, "{length} bytes");
+    }
+    // With both gone it fits.
+    store.create(SESSION, &long(500)).unwrap();
+    assert!(partials.iter().all(|partial| !folder.path().join(part_of(partial)).exists()));
+}
+
+#[test]
 fn a_file_that_goes_on_has_the_room_that_it_had_and_its_journal_takes_none() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(600);
