@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use anabranch_proto::printable::printable;
 use anabranch_proto::seal::PublicKey;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,13 @@ const AROUND: usize = 128;
 #[derive(Debug, thiserror::Error)]
 #[error("the other side says what this version does not understand: {0}; do both have the same version?")]
 pub struct Malformed(String);
+
+impl Malformed {
+    /// What serde says, which may hold text of the other side's.
+    fn json(error: serde_json::Error) -> Malformed {
+        Malformed(printable(&error.to_string()))
+    }
+}
 
 /// How the files travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +99,7 @@ impl Offer {
     ///
     /// When it is none, or of another version.
     pub fn decode(bytes: &[u8]) -> Result<Offer, Malformed> {
-        let offer: Offer = serde_json::from_slice(bytes).map_err(|error| Malformed(error.to_string()))?;
+        let offer: Offer = serde_json::from_slice(bytes).map_err(Malformed::json)?;
         if offer.version != VERSION {
             return Err(Malformed(format!("version {}", offer.version)));
         }
@@ -142,7 +150,7 @@ impl Answer {
     ///
     /// When it is none.
     pub fn decode(bytes: &[u8]) -> Result<Answer, Malformed> {
-        serde_json::from_slice(bytes).map_err(|error| Malformed(error.to_string()))
+        serde_json::from_slice(bytes).map_err(Malformed::json)
     }
 }
 
@@ -162,6 +170,8 @@ mod key {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_proto::printable::is_printable;
+
     use super::*;
 
     fn offer(names: &[String], relays: &[SocketAddr]) -> Offer {
@@ -202,5 +212,17 @@ mod tests {
             assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
         }
         assert!(Answer::decode(b"{}").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_what_a_terminal_obeys() {
+        let offer = String::from_utf8(offer(&["a".into()], &[]).encode()).unwrap();
+        let unknown = offer.replace("\"tar\"", "\"\\u001b]0;x\\u0007\"");
+        assert_ne!(offer, unknown);
+        let of_offer = Offer::decode(unknown.as_bytes()).unwrap_err().to_string();
+        let of_answer = Answer::decode(b"{\"\\u001b[2J\":{}}").unwrap_err().to_string();
+        for text in [of_offer, of_answer] {
+            assert!(text.contains("unknown variant") && text.chars().all(is_printable), "{text:?}");
+        }
     }
 }
