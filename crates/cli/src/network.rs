@@ -2,6 +2,7 @@
 //! shown.
 
 use std::fmt;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -169,16 +170,30 @@ pub fn waiting(place: impl fmt::Display) -> String {
 /// The offer of the file at `path` in blocks of `block` bytes, and the file; while it is hashed, a terminal
 /// shows how far that is, and Ctrl-C is heard.
 pub fn offer(path: &Path, block: u16, interrupt: &Interrupt) -> Result<(Offer, DiskSource), Failure> {
+    let title = path.display().to_string();
+    let file = File::open(path).map_err(|error| Failure::new(format!("cannot read {title}: {error}")))?;
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    offer_of(file, &name, &title, block, interrupt)
+}
+
+/// The same of a file that is open and offered as `name`; `title` is what messages call it.
+pub fn offer_of(
+    file: File,
+    name: &str,
+    title: &str,
+    block: u16,
+    interrupt: &Interrupt,
+) -> Result<(Offer, DiskSource), Failure> {
     // Where it can't be read, that is said below.
-    let bar = transfer_bar::hashing(path.metadata().map_or(0, |metadata| metadata.len()));
-    let offered = disk::offer(path, block, |hashed| {
+    let bar = transfer_bar::hashing(file.metadata().map_or(0, |metadata| metadata.len()));
+    let offered = disk::offer_of(file, name, block, |hashed| {
         bar.set_position(hashed);
         interrupt.is_raised()
     });
     bar.finish_and_clear();
     offered.map_err(|error| match error.kind() {
-        ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", path.display())),
-        _ => Failure::new(format!("cannot read {}: {error}", path.display())),
+        ErrorKind::Interrupted => Failure::interrupted(format_args!("{title} was not sent")),
+        _ => Failure::new(format!("cannot read {title}: {error}")),
     })
 }
 

@@ -28,7 +28,7 @@ use self::journal::Journal;
 pub use self::kept::is_hidden;
 pub(crate) use self::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
 use self::scribe::{Coming, Scribe};
-pub use self::source::{DiskSource, offer};
+pub use self::source::{DiskSource, offer, offer_of};
 use crate::loopback::NoFiles;
 use crate::pool::Work;
 

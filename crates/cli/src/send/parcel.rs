@@ -1,6 +1,7 @@
 //! What is sent: one file as it is, what comes on standard input, or several files and folders as an
 //! archive.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use anabranch_proto::overlay::message::{FileName, Offer};
 use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 use anabranch_rendezvous::agreement::Packing;
-use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -40,8 +40,11 @@ enum Content {
     Plain {
         path: PathBuf,
         name: Option<String>,
-        /// Kept until all is sent.
-        _input: Option<NamedTempFile>,
+    },
+    /// What came on standard input, in a file without a name, which is gone however this process ends.
+    Input {
+        file: File,
+        name: String,
     },
     Archive(Arc<Archive>),
 }
@@ -72,7 +75,7 @@ impl Parcel {
         let own = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let called = FileName::sanitised(name.unwrap_or(&own)).to_string();
         Ok(Parcel {
-            content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned), _input: None },
+            content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned) },
             title: path.display().to_string(),
             names: vec![called],
             files: 1,
@@ -86,7 +89,7 @@ impl Parcel {
             ErrorKind::Interrupted => Failure::interrupted("standard input was not sent"),
             _ => Failure::new(format!("cannot keep standard input: {error}")),
         };
-        let mut file = NamedTempFile::new().map_err(failed)?;
+        let mut file = tempfile::tempfile().map_err(failed)?;
         let (sender, receiver) = std::sync::mpsc::sync_channel(4);
         // Nothing ends a read of a terminal or a pipe but what it waits for; Ctrl-C does not wait.
         std::thread::spawn(move || {
@@ -122,8 +125,7 @@ impl Parcel {
         file.flush().map_err(failed)?;
         let name = name.unwrap_or("standard-input").to_owned();
         let names = vec![FileName::sanitised(&name).to_string()];
-        let path = file.path().to_owned();
-        let content = Content::Plain { path, name: Some(name), _input: Some(file) };
+        let content = Content::Input { file, name };
         Ok(Parcel { content, title: "standard input".into(), names, files: 1, bytes })
     }
 
@@ -144,7 +146,7 @@ impl Parcel {
     /// How it travels.
     pub fn packing(&self) -> Packing {
         match self.content {
-            Content::Plain { .. } => Packing::Plain,
+            Content::Plain { .. } | Content::Input { .. } => Packing::Plain,
             Content::Archive(_) => Packing::Tar,
         }
     }
@@ -152,7 +154,7 @@ impl Parcel {
     /// Bytes that travel.
     pub fn travelling(&self) -> u64 {
         match &self.content {
-            Content::Plain { .. } => self.bytes,
+            Content::Plain { .. } | Content::Input { .. } => self.bytes,
             Content::Archive(archive) => archive.length(),
         }
     }
@@ -161,7 +163,13 @@ impl Parcel {
     /// shows how far that is, and Ctrl-C is heard.
     pub fn offer(&self, block: u16, interrupt: &Interrupt) -> Result<(Offer, ParcelSource), Failure> {
         match &self.content {
-            Content::Plain { path, name, .. } => {
+            Content::Input { file, name } => {
+                let failed = |error| Failure::new(format!("cannot read standard input: {error}"));
+                let file = file.try_clone().map_err(failed)?;
+                let (offer, source) = network::offer_of(file, name, &self.title, block, interrupt)?;
+                Ok((offer, ParcelSource::Plain(source)))
+            }
+            Content::Plain { path, name } => {
                 let (mut offer, source) = network::offer(path, block, interrupt)?;
                 if let Some(name) = name {
                     offer.name = FileName::sanitised(name);

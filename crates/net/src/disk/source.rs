@@ -1,7 +1,7 @@
 //! The file that is sent.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +39,23 @@ impl Source for DiskSource {
 /// # Errors
 ///
 /// If the file can't be read or is no plain file; [`io::ErrorKind::Interrupted`] once it is given up.
-pub fn offer(path: &Path, block: u16, mut is_given_up: impl FnMut(u64) -> bool) -> io::Result<(Offer, DiskSource)> {
-    let mut file = File::open(path)?;
+pub fn offer(path: &Path, block: u16, is_given_up: impl FnMut(u64) -> bool) -> io::Result<(Offer, DiskSource)> {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    offer_of(File::open(path)?, &name, block, is_given_up)
+}
+
+/// The same of a file that is open, from its beginning on, and need have no name on the disk; it is offered as `name`.
+///
+/// # Errors
+///
+/// As [`offer`].
+pub fn offer_of(
+    mut file: File,
+    name: &str,
+    block: u16,
+    mut is_given_up: impl FnMut(u64) -> bool,
+) -> io::Result<(Offer, DiskSource)> {
+    file.rewind()?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
     }
@@ -51,8 +66,7 @@ pub fn offer(path: &Path, block: u16, mut is_given_up: impl FnMut(u64) -> bool) 
             return Err(io::ErrorKind::Interrupted.into());
         }
     }
-    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let offer = Offer { name: FileName::sanitised(&name), length, block, hash: *hasher.finalize().as_bytes() };
+    let offer = Offer { name: FileName::sanitised(name), length, block, hash: *hasher.finalize().as_bytes() };
     Ok((offer, DiskSource(Arc::new(file))))
 }
 
