@@ -1,10 +1,18 @@
 //! Ctrl-C, and a terminate or hang-up signal: noted, and acted on between two turns, so
-//! that leave is taken and nothing half-written stays.
+//! that leave is taken and nothing half-written stays. Where a turn lasts, as while a name is looked up that no
+//! server answers for, a second one ends the process at once; what it leaves is what a kill would leave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+
+/// What comes sooner after the first is that one again: a shell, and who waits for a process, may both pass it on.
+const SAME: Duration = Duration::from_millis(500);
+
+/// What a shell says of who was ended by Ctrl-C.
+const INTERRUPTED: i32 = 130;
 
 /// Whether somebody wants the run to end.
 #[derive(Clone, Debug)]
@@ -15,7 +23,14 @@ impl Interrupt {
     pub fn listen() -> Result<Interrupt, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
-        when_it_comes(move || raised.store(true, Ordering::Relaxed))?;
+        let first = std::sync::OnceLock::new();
+        when_it_comes(move || {
+            raised.store(true, Ordering::Relaxed);
+            if first.get_or_init(Instant::now).elapsed() >= SAME {
+                eprintln!("anabranch: interrupted twice: ended at once");
+                std::process::exit(INTERRUPTED);
+            }
+        })?;
         Ok(Interrupt(flag))
     }
 
