@@ -150,6 +150,19 @@ impl Streamed {
         Ok(())
     }
 
+    /// Hashes a step of what has come and has not been hashed; whether nothing is left of that. For who has other things
+    /// to do than [`finish`](Self::finish) a long file of which a part was there from before.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub fn hash_step(&mut self, store: &mut dyn Store) -> Result<bool, TransferError> {
+        if self.left == 0 && self.check.left() > 0 {
+            self.check.update_from(store, self.session)?;
+        }
+        Ok(self.check.left() == 0)
+    }
+
     /// Hashes what has not been, and puts the file in its place.
     ///
     /// # Errors

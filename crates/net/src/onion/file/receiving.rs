@@ -150,6 +150,12 @@ impl<S: Store> Files<S> {
             self.begin(of, offer)?;
             return Ok(true);
         }
+        if let Some(file) = stream.file.as_mut().filter(|file| file.left() == 0) {
+            if file.hash_step(&mut self.store)? {
+                self.finish(of)?;
+            }
+            return Ok(self.streams.get(&of).is_some_and(|stream| !stream.is_over));
+        }
         let before = stream.heard.len();
         let has_ended = read(end, of.1, usize::from(PIECE) - before.min(usize::from(PIECE)), &mut stream.heard);
         let bytes = std::mem::take(&mut stream.heard);
@@ -161,8 +167,7 @@ impl<S: Store> Files<S> {
             }
         }
         if file.left() == 0 {
-            self.finish(of)?;
-            return Ok(self.streams.get(&of).is_some_and(|stream| !stream.is_over));
+            return Ok(true);
         }
         if has_ended {
             return Err(TransferError::Malformed("less than it has offered"));
@@ -191,17 +196,16 @@ impl<S: Store> Files<S> {
         }
         let Some(stream) = self.streams.get_mut(&of) else { return Ok(()) };
         report(Code::Accepted, file.reported(), &mut stream.out);
-        let is_whole = file.left() == 0;
         stream.is_begun = file.resumed() > 0;
         self.events.push_back(Event::Offered { session, offer });
         if stream.is_begun {
             self.events.push_back(Event::Begun { session });
         }
         stream.file = Some(file);
-        if is_whole { self.finish(of) } else { Ok(()) }
+        Ok(())
     }
 
-    /// All of it has come.
+    /// All of it has come, and is hashed.
     fn finish(&mut self, of: (SessionName, StreamId)) -> Result<(), TransferError> {
         let Some(stream) = self.streams.get_mut(&of) else { return Ok(()) };
         let Some(file) = &mut stream.file else { return Ok(()) };
