@@ -2,25 +2,38 @@
 //!
 //! Reports of different agents come at different times, and take different times to come. What passes over a link
 //! beside its hosts' traffic is a difference of counts over one and the same span, so counts are placed on one
-//! clock, by the least delay with which an agent's reports have come (as NTP's clock filter does, RFC 5905, 10),
-//! and are interpolated.
+//! clock, by the least delay with which an agent's reports have lately come (as NTP's clock filter does, RFC 5905,
+//! 10), and are interpolated.
 
 use std::collections::VecDeque;
 
+use anabranch_control::filter::WindowedMin;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
 /// Counts that are kept of an agent: of one that reports each 20 ms, some more than the longest period of others.
 const KEPT: usize = 256;
 
+/// The least delay of this many seconds counts: clocks drift apart, by 3 ms in that time at 50 ppm.
+const WINDOW_S: u64 = 60;
+
 /// Counts of one agent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Counted {
-    /// What to add to the agent's time, in nanoseconds.
-    offset: Option<i64>,
+    /// What to add to the agent's time, in nanoseconds; in the order of unsigned numbers.
+    offset: WindowedMin,
     /// By the agent's time, in nanoseconds.
     counts: VecDeque<(i64, u64)>,
 }
+
+impl Default for Counted {
+    fn default() -> Counted {
+        Counted { offset: WindowedMin::new(WINDOW_S), counts: VecDeque::new() }
+    }
+}
+
+/// Maps all signed numbers onto the unsigned ones in their order, and back.
+const SIGN: u64 = 1 << 63;
 
 fn nanos(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
@@ -36,7 +49,7 @@ impl Counted {
             *self = Counted::default();
         }
         let offset = now.saturating_sub(at);
-        self.offset = Some(self.offset.map_or(offset, |least| least.min(offset)));
+        self.offset.update(now as u64 / 1_000_000_000, offset as u64 ^ SIGN);
         match self.counts.back_mut() {
             Some(last) if last.0 == at => last.1 = count,
             _ => self.counts.push_back((at, count)),
@@ -47,10 +60,19 @@ impl Counted {
         goes_on
     }
 
+    /// What to add to the agent's time; none of an agent of which nothing was counted.
+    fn offset(&self) -> Option<i64> {
+        (!self.counts.is_empty()).then(|| (self.offset.get() ^ SIGN) as i64)
+    }
+
+    /// Where an instant of the agent's clock lies.
+    fn here(&self, at: i64) -> Option<Time> {
+        Some(Time::from_nanos(at.saturating_add(self.offset()?).max(0) as u64))
+    }
+
     /// When the last count was true.
     pub fn last(&self) -> Option<Time> {
-        let (at, _) = self.counts.back()?;
-        Some(Time::from_nanos(at.saturating_add(self.offset?).max(0) as u64))
+        self.here(self.counts.back()?.0)
     }
 
     /// How fast it grew between the last two reports.
@@ -63,7 +85,7 @@ impl Counted {
     /// How much it grew between two instants. Beyond what reports cover it is taken to have gone on as it did;
     /// before the first, not to have grown. None without two reports.
     pub fn between(&self, from: Time, to: Time) -> Option<f64> {
-        let offset = self.offset.filter(|_| self.counts.len() >= 2)?;
+        let offset = self.offset().filter(|_| self.counts.len() >= 2)?;
         let on_its_clock = |at: Time| nanos(at.as_nanos()).saturating_sub(offset);
         Some(self.at(on_its_clock(to)) - self.at(on_its_clock(from)))
     }
@@ -77,14 +99,13 @@ impl Counted {
 
     /// Between which instants the last two counts were true.
     pub fn last_span(&self) -> Option<(Time, Time)> {
-        let (&(from, _), offset) = (self.counts.iter().nth_back(1)?, self.offset?);
-        Some((Time::from_nanos(from.saturating_add(offset).max(0) as u64), self.last()?))
+        let &(from, _) = self.counts.iter().nth_back(1)?;
+        Some((self.here(from)?, self.last()?))
     }
 
     /// When the first count that is kept was true.
     pub fn first(&self) -> Option<Time> {
-        let (at, _) = self.counts.front()?;
-        Some(Time::from_nanos(at.saturating_add(self.offset?).max(0) as u64))
+        self.here(self.counts.front()?.0)
     }
 
     /// The count at an instant on the agent's clock.
@@ -150,6 +171,21 @@ mod tests {
         assert_eq!((counted.last(), counted.rate()), (Some(at(2000)), Rate::ZERO));
         let mut back = super::tests::counted();
         assert!(!back.note(at(2000), ms(9000), 3));
+    }
+
+    /// A day and a half of reports each 100 ms, from a clock that is slow or quick by 50 ppm.
+    #[test]
+    fn clocks_that_drift_apart_stay_together() {
+        for drift in [-50e-6, 50e-6] {
+            let mut counted = Counted::default();
+            for tenth in 0..36 * 36_000u64 {
+                let now = 100_000_000 * tenth;
+                let its = Duration::from_nanos((now as f64 * (1.0 + drift)) as u64);
+                counted.note(Time::from_nanos(now) + ms(20 + tenth % 7), its, 1000 * tenth);
+                let apart = counted.last().unwrap().as_nanos().abs_diff(now + 20_000_000);
+                assert!(apart <= 4_000_000, "{apart} ns apart after {tenth} reports");
+            }
+        }
     }
 
     #[test]
