@@ -15,6 +15,9 @@ use crate::overview::{Input, InputState};
 /// What came and fills no packet goes out after so much silence.
 const FLUSH: Duration = Duration::from_millis(100);
 
+/// That the programme has changed is shown for so long.
+const CHANGE_SHOWN: Duration = Duration::from_secs(30);
+
 /// How an input goes; all copies are one.
 #[derive(Clone, Debug)]
 pub struct Status(Arc<Mutex<Input>>);
@@ -73,13 +76,23 @@ pub(crate) struct Feed {
     is_receiving: bool,
     /// Some cut has come out of this one.
     has_sent: bool,
-    /// Changes of the stream's tables that were reported.
+    /// Changes of the stream's tables that were reported, and when the last was, while that is shown.
     changes: u64,
+    changed_at: Option<Instant>,
 }
 
 impl Feed {
     pub fn new(cuts: mpsc::Sender<Cut>, status: Status, cutter: Cutter) -> Feed {
-        Feed { cuts, status, cutter, has_begun: false, is_receiving: false, has_sent: false, changes: 0 }
+        Feed {
+            cuts,
+            status,
+            cutter,
+            has_begun: false,
+            is_receiving: false,
+            has_sent: false,
+            changes: 0,
+            changed_at: None,
+        }
     }
 
     /// Another connection, process or sender begins.
@@ -93,13 +106,13 @@ impl Feed {
 
     /// Nothing comes now, and some may yet.
     pub fn note_waiting(&mut self, detail: impl Into<String>) {
-        self.is_receiving = false;
+        (self.is_receiving, self.changed_at) = (false, None);
         self.status.set(InputState::Waiting, detail.into());
     }
 
     /// It is of no use as it is.
     pub fn note_failed(&mut self, detail: impl Into<String>) {
-        self.is_receiving = false;
+        (self.is_receiving, self.changed_at) = (false, None);
         self.status.set(InputState::Failed, detail.into());
     }
 
@@ -129,6 +142,9 @@ impl Feed {
         if std::mem::replace(&mut self.changes, changes) != changes {
             let words = "the programme has changed: the stream's tables say other than before";
             self.status.set(InputState::Receiving, words.to_owned());
+            self.changed_at = Some(Instant::now());
+        } else if self.is_receiving && self.changed_at.take_if(|at| at.elapsed() >= CHANGE_SHOWN).is_some() {
+            self.status.set(InputState::Receiving, None);
         }
         for cut in cuts {
             self.send(cut).await?;
@@ -188,6 +204,8 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_media::pattern::{Pattern, PatternConfig};
+
     use super::*;
 
     const CLIP: &[u8] = include_bytes!("../../../media/tests/clip.ts");
@@ -246,6 +264,25 @@ mod tests {
         assert_eq!(status.get().detail, None, "the programme is the same");
         let first = cuts.recv().await.unwrap();
         assert!(CLIP.starts_with(&first.bytes));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_programme_is_said_for_a_while() {
+        let (mut feed, _cuts, status) = feed();
+        feed.begin("connected");
+        feed.push(CLIP).await.unwrap();
+        assert_eq!(status.get().detail, None);
+        let mut pattern = Pattern::new(PatternConfig::default()).unwrap();
+        for second in 0..2 {
+            feed.push(&pattern.next_frame(Duration::from_secs(second))).await.unwrap();
+        }
+        assert!(status.get().detail.unwrap().contains("the programme has changed"));
+        tokio::time::advance(CHANGE_SHOWN / 2).await;
+        feed.push(&pattern.next_frame(Duration::from_secs(2))).await.unwrap();
+        assert!(status.get().detail.is_some());
+        tokio::time::advance(CHANGE_SHOWN / 2).await;
+        feed.push(&pattern.next_frame(Duration::from_secs(3))).await.unwrap();
+        assert_eq!((status.get().state, status.get().detail), (InputState::Receiving, None));
     }
 
     #[tokio::test]
