@@ -171,7 +171,9 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
             }
             StreamEvent::Client(ClientEvent::Silent(_)) => self.silent += 1,
             StreamEvent::Client(ClientEvent::Forged(_)) => self.forged += 1,
-            StreamEvent::Server(ServerEvent::Left(client, _)) => {
+            StreamEvent::Server(
+                ServerEvent::Left(client, _) | ServerEvent::LeftOut(client) | ServerEvent::Excluded(client),
+            ) => {
                 self.removed.insert(client, now);
             }
             _ => {}
