@@ -20,13 +20,15 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
     """The hosts of an :class:`anabranch.env.Env`, each of which says its own rate.
 
     **Agents**: ``"host_0"``, ``"host_1"``, ... of the scenario, from an episode's beginning to its end; a host whose flows
-    have not begun, or are over, sees that in ``active``, and stays.
+    have not begun, or are over, sees that in ``active``, and stays. With ``agents="domains"``, as "C3-Subdomains" has it, each
+    of them stands for a sub-domain of hosts.
 
     **Observation**: float32, ``(history * features,)``: the host's rows, the newest first. So one
     :class:`anabranch.policy.Policy` of ``features * history`` inputs and one output serves every agent. ``state()`` is
     what :class:`anabranch.env.Env` observes: all hosts.
 
-    **Action**: float32, ``(1,)``: the host's rate relative to the link's, from 0 to 1.25.
+    **Action**: float32, ``(1,)``, from 0 to what ``action_space(agent)`` says: the host's rate relative to the link's, up
+    to 1.25; in "C3-Fct" the base-2 logarithm of the packets that its flows begin with, up to 10.
 
     **Reward**: the same for all, that of :class:`anabranch.env.Env`: they share the link. ``infos[agent]["terms"]`` has its
     terms.

@@ -68,6 +68,7 @@ def _made() -> type[_Base]:
             options: As of :class:`anabranch.env.Env`.
 
         Raises:
+            ValueError: It is no environment with hosts.
             ModuleNotFoundError: Stable-Baselines3 or torch is not installed.
         """
 
@@ -75,6 +76,11 @@ def _made() -> type[_Base]:
             self, environment: str | None = None, *, num_envs: int = 1, threads: int | None = None, **options: Unpack[Options]
         ) -> None:
             name = None if environment is None else environment.removeprefix("anabranch/").removesuffix("-v0")
+            if name == "Flow":
+                raise ValueError(
+                    "this is for environments with hosts; those of one flow are Gymnasium's like any other: "
+                    'stable_baselines3.common.env_util.make_vec_env("anabranch/Flow-v0", n_envs=8)'
+                )
             self.envs = VectorEnv(
                 name, num_envs=num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
             )

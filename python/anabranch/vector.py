@@ -29,7 +29,7 @@ class Buffers(NamedTuple):
     rewards: Array
     """float32, ``(num_envs,)``."""
     terms: Array
-    """float32, ``(num_envs, 5)``, in the order of ``envs.terms``."""
+    """float32, ``(num_envs, len(envs.terms))``, in the order of ``envs.terms``."""
     terminated: Flags
     """bool, ``(num_envs,)``."""
     truncated: Flags

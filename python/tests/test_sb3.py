@@ -117,6 +117,12 @@ def test_what_single_environments_have_is_the_vectors(sb3):
     envs.close()
 
 
+def test_one_flow_is_refused_with_what_takes_it(sb3):
+    ours, _ = sb3
+    with pytest.raises(ValueError, match=r"make_vec_env\("):
+        ours("anabranch/Flow-v0", num_envs=2)
+
+
 def test_nothing_of_it_is_imported_before_it_is_used():
     program = """
 import sys
