@@ -28,16 +28,13 @@ use serde::Deserialize;
 
 use self::receivers::Receivers;
 use self::upload::Upload;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_WINDOW, Recovery};
 use super::setup::{Factory, Setup, factory};
 use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Millis, Seconds, Time};
-use crate::units::{Bytes, Octets, Packets, WindowUnit};
-
-/// Packets in the smallest window, RFC 9002 7.2.
-const MINIMUM_WINDOW: Packets = Packets(2.0);
+use crate::units::{Bytes, Octets, WindowUnit};
 
 /// Receivers whose round trips have a name of their own in the trace.
 const TRACED: [&str; 4] = ["rtt_0", "rtt_1", "rtt_2", "rtt_3"];

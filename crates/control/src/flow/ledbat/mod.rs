@@ -33,7 +33,7 @@ use crate::time::{Duration, Millis, Seconds, Time};
 use crate::units::{Bytes, Octets, Packets, WindowUnit};
 
 /// MIN_CWND and INIT_CWND (2.5).
-const MINIMUM_WINDOW: Packets = Packets(2.0);
+const MIN_CWND: Packets = Packets(2.0);
 
 /// ALLOWED_INCREASE (2.5).
 const ALLOWED_INCREASE: Packets = Packets(1.0);
@@ -76,7 +76,7 @@ pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
     Ok(factory(move |setup| Ledbat {
         packet: setup.packet.into(),
-        window: Octets::from(setup.packet) * MINIMUM_WINDOW.0,
+        window: Octets::from(setup.packet) * MIN_CWND.0,
         target: config.target_ms.into(),
         gain: config.gain,
         delay: Delay::new(config.filter_samples),
@@ -88,7 +88,7 @@ impl FlowController for Ledbat {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         let acked = Octets::from(feedback.acked_bytes);
-        let minimum = self.packet * MINIMUM_WINDOW.0;
+        let minimum = self.packet * MIN_CWND.0;
         if let Some(rtt) = feedback.rtt.latest {
             self.delay.update(now, rtt, feedback.rtt.min);
             let off_target = 1.0 - self.delay.queueing().seconds() / self.target;
