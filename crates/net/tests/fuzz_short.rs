@@ -316,6 +316,8 @@ fn streams() -> Vec<(String, Vec<u8>)> {
         StreamMessage::JoinPrivately,
         StreamMessage::WantOverlay,
         StreamMessage::Overlay(Box::new(view)),
+        StreamMessage::Unanswered(client),
+        StreamMessage::Caller(contact(5).address),
     ];
     let packet: Arc<[u8]> = vec![0x47; 188].into();
     let packets = [(Stamp(1), packet.clone()), (Stamp(2), packet.clone())];

@@ -125,8 +125,8 @@ enum Mapping {
     AddressAndPortDependent,
 }
 
-/// A NAT between two namespaces. In both, the relays have the same addresses: behind the NAT these are
-/// its own. It lets in what comes from where something has gone to (RFC 4787, 5: address and port
+/// A NAT between two namespaces. In both, the relays have the same addresses (or who is to be reached else): behind the
+/// NAT these are its own. It lets in what comes from where something has gone to (RFC 4787, 5: address and port
 /// dependent filtering, the strictest there is).
 struct Nat {
     stop: Arc<AtomicBool>,
@@ -203,6 +203,43 @@ impl Drop for Nat {
             let _ = thread.join();
         }
     }
+}
+
+/// Of a viewer's last line of `--json`: which part of the stream came from the server, and how many children it has.
+fn fed(lines: &mut Running) -> (f64, u64) {
+    let line = lines.json();
+    let here = &line["here"];
+    (here["server_share"].as_f64().unwrap_or(1.0), here["children"].as_u64().unwrap_or_default())
+}
+
+/// The server bears a copy and a half; who comes second must be fed by the first, which is behind a NAT.
+#[test]
+fn a_viewer_behind_a_nat_feeds_one_that_is_not() {
+    let Some([behind, before]) = spaces() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let start = |namespace: &Namespace, arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["stream"]).args(arguments);
+        command.current_dir(folder.path()).env("XDG_CONFIG_HOME", folder.path().join("settings")).stdin(Stdio::null());
+        namespace.run(|| Running::of(&mut command)).unwrap()
+    };
+    let [at, second] = ["127.0.0.1:7443", "127.0.0.7:7443"];
+    let source = ["serve", "pattern:bitrate=1M", "--upload", "1.8 Mbit/s", "--listen", at, "--announce", at];
+    // In a mesh the first would call the second as well, being its neighbour.
+    let trees = ["--mode", "trees", "--http", "127.0.0.1:0", "--json"];
+    let mut server = start(&before, &[&source[..], &trees].concat());
+    let link = server.json()["link"].as_str().unwrap().to_owned();
+    let nat = Nat::start(&behind, &before, &[at, second].map(|at| at.parse().unwrap()), Mapping::EndpointIndependent);
+    let watch = |namespace: &Namespace, listen: &str| {
+        start(namespace, &["watch", &link, "--listen", listen, "--upload", "5 Mbit/s", "--no-http", "--json"])
+    };
+    let mut first = watch(&behind, "127.0.0.8:7443");
+    (0..6).for_each(|_| _ = fed(&mut first));
+    let mut other = watch(&before, second);
+    let figures: Vec<_> = (0..25).map(|_| (fed(&mut first), fed(&mut other))).collect();
+    let ((_, children), (share, _)) = figures.last().unwrap();
+    assert!(*children > 0 && *share < 0.9, "{figures:?}");
+    drop(nat);
 }
 
 fn spaces() -> Option<[Namespace; 2]> {

@@ -87,6 +87,8 @@ pub struct Books<A: WireApplication> {
     pub over: VecDeque<(SessionId, Closed)>,
     /// Why the last session was over of which the application was notified.
     pub last_end: Option<Closed>,
+    /// From where NATs are to let something in.
+    pub ways: Vec<SocketAddr>,
     began: Instant,
     client: ClientConfig,
     admission: Admission,
@@ -148,6 +150,7 @@ impl<A: WireApplication> Books<A> {
             events: Vec::new(),
             over: VecDeque::new(),
             last_end: None,
+            ways: Vec::new(),
             began,
             client,
             admission: Admission::default(),

@@ -52,6 +52,13 @@ const LONGEST_PACKET: usize = LEAST_MTU as usize;
 /// What a connection that the window has blocked has to send, which its library does not say: more than any window.
 const UNKNOWN: Bytes = Bytes::new(u64::MAX / 2);
 
+/// Ways that are opened between two calls at most.
+const MOST_WAYS: usize = 64;
+
+/// What opens a way through a NAT: no packet of QUIC begins so (RFC 9000, 17.2 and 17.3: the fixed bit), and whoever gets it
+/// drops it.
+const OPENS_WAY: [u8; 1] = [0];
+
 /// Datagrams in a row over sessions on which none may leave, after which an application is asked for no
 /// more before the next call.
 const MOST_WITHHELD: u32 = 64;
@@ -88,6 +95,12 @@ pub struct Acting<'a, A: WireApplication> {
 impl<A: WireApplication> Sessions<A> for Acting<'_, A> {
     fn open(&mut self, to: SocketAddr, key: Option<PeerKey>) -> Option<SessionId> {
         self.books.begin(self.now, to, key)
+    }
+
+    fn open_way(&mut self, from: SocketAddr) {
+        if self.books.ways.len() < MOST_WAYS {
+            self.books.ways.push(from);
+        }
     }
 
     fn send(&mut self, session: SessionId, message: A::Message) {
@@ -363,6 +376,11 @@ impl<A: WireApplication> QuicSessions<A> {
         self.notify_silences(now);
         self.notify_closed(now);
         self.is_stalled = false;
+        for way in std::mem::take(&mut self.books.ways) {
+            if port.has_room(LONGEST_PACKET) {
+                self.sent.send_to(way, &OPENS_WAY, port);
+            }
+        }
         let (mut withheld, mut waiting) = (0, self.books.blocked());
         loop {
             if !port.has_room(LONGEST_PACKET) {
@@ -430,10 +448,15 @@ impl Sent {
         packet: &[u8],
         port: &mut Port<'_, QuicSessions<A>>,
     ) {
+        port.at = transmit.src_ip;
+        self.send_to(transmit.destination, packet, port);
+    }
+
+    /// Bytes leave for an address.
+    fn send_to<A: WireApplication>(&mut self, to: SocketAddr, packet: &[u8], port: &mut Port<'_, QuicSessions<A>>) {
         self.packets += 1;
         self.bytes += packet.len() as u64;
-        port.at = transmit.src_ip;
-        let departure = Departure::now(transmit.destination, packet.len() as u32);
+        let departure = Departure::now(to, packet.len() as u32);
         port.send(departure, packet.len(), |room| room.copy_from_slice(packet));
     }
 }

@@ -441,6 +441,23 @@ fn packets_of_strangers_cost_nothing_and_a_flood_of_handshakes_disturbs_nobody()
 }
 
 #[test]
+fn a_way_is_opened_by_what_is_no_session_and_who_gets_it_answers_nothing() {
+    let mut world = World::with_peers(2);
+    let there = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    there.set_nonblocking(true).unwrap();
+    let (to, peer) = (there.local_addr().unwrap(), world.address(1));
+    world.act(0, |_, sessions| (0..2 * MOST_WAYS).for_each(|_| sessions.open_way(to)));
+    world.act(0, |_, sessions| sessions.open_way(peer));
+    world.run_for(Duration::from_millis(50));
+    let mut bytes = [0; 100];
+    let came: Vec<_> = std::iter::from_fn(|| there.recv_from(&mut bytes).ok()).collect();
+    assert_eq!(came, vec![(1, world.address(0)); MOST_WAYS]);
+    assert_eq!(world.runtime.machine(1).sent().packets, 0);
+    assert_eq!(world.runtime.machine(1).connections(), 0);
+    world.opened(1, 0);
+}
+
+#[test]
 fn no_more_sessions_are_there_than_may_be_nor_handshakes_of_one_network() {
     let mut world = World::new();
     world.add(SessionConfig { most_sessions: 3, ..SessionConfig::default() });

@@ -131,6 +131,10 @@ impl<S: Sessions<MaybeLiar>> Sessions<Inner> for Within<'_, S> {
         self.0.open(to, key)
     }
 
+    fn open_way(&mut self, from: SocketAddr) {
+        self.0.open_way(from);
+    }
+
     fn send(&mut self, session: SessionId, message: Message<SocketAddr, Signed>) {
         self.1.messages += message.wire_length() as u64;
         self.0.send(session, message);

@@ -156,6 +156,10 @@ pub trait Sessions<A: Application> {
     /// or [`Application::on_closed`] follows. None if there are too many sessions.
     fn open(&mut self, to: A::Address, key: Option<PeerKey>) -> Option<SessionId>;
 
+    /// Has a NAT before this peer, if there is one, let in what comes from `from`: something goes there that says nothing
+    /// (UDP hole punching, RFC 5128, 3.3). Does nothing where there are no NATs.
+    fn open_way(&mut self, _from: A::Address) {}
+
     /// Sends `message`, once the session stands.
     fn send(&mut self, session: SessionId, message: A::Message);
 

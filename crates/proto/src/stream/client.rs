@@ -505,6 +505,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
             Message::Chain(link) if is_server => self.on_chain(now, &link, sessions),
             Message::Assign(assignment) if is_server => self.on_assignment(now, *assignment, sessions),
+            // Whatever the server says: who is private shows itself to nobody.
+            Message::Caller(address) if is_server && !self.is_private() => sessions.open_way(address),
             Message::Greet(ticket) => self.on_greeting(now, session, *ticket, sessions),
             Message::Subscribe { slices, from } => {
                 let client = self.peers.get(session).and_then(|peer| peer.client);

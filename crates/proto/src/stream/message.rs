@@ -249,6 +249,10 @@ pub enum Message<A, C: Content> {
     Chain(Box<ChainLink<A>>),
     /// To the server, from the last of a chain: the packet with this number has come.
     Explored(u32),
+    /// To the server: a session with this client does not stand, perhaps for a NAT before it.
+    Unanswered(ClientId),
+    /// From the server: somebody at this address begins a session.
+    Caller(A),
 }
 
 /// The server's answer to who may watch.
@@ -342,6 +346,9 @@ pub(super) const EXPLORATION_HEADER: usize = PACKET_HEADER + 4 + 4;
 /// Bytes of a contact: number 4, address of IPv6 and port 18, key 32.
 const CONTACT: usize = 4 + 18 + 32;
 
+/// Bytes of an address: of IPv6, and the port.
+const ADDRESS: usize = 16 + 2;
+
 /// Bytes of what is told of all, of a viewer, and of what has happened to one.
 const OVERLAY: usize = 3 * 8 + 4 + 8 + 4 + 8 * 4 + 2 + 1 + 1;
 const VIEWER: usize = 4 + 1 + 2 + 2 + 4 + 4 + 8 + 8 + 2 + 2;
@@ -387,7 +394,8 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
             Message::Silent(feeds) => 1 + 10 * feeds.len(),
             Message::Subscribe { .. } => 16,
             Message::Chain(link) => 4 + 1 + link.next.as_ref().map_or(0, |_| CONTACT),
-            Message::Explored(_) => 4,
+            Message::Explored(_) | Message::Unanswered(_) => 4,
+            Message::Caller(_) => ADDRESS,
             Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,
         };
         // A tag; what carries messages adds their lengths.

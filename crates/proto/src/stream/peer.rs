@@ -43,6 +43,10 @@ macro_rules! inner_sessions {
                 self.0.open(to, key)
             }
 
+            fn open_way(&mut self, from: A) {
+                self.0.open_way(from);
+            }
+
             fn send(&mut self, session: SessionId, message: Message<A, C>) {
                 self.0.send(session, message);
             }

@@ -29,6 +29,8 @@ pub struct Peer<A> {
     /// Whether it has asked to be let in, and was not, or has been sent away since: it asks again over a session of its
     /// own.
     pub has_asked: bool,
+    /// Whether the server was told that it does not answer.
+    pub is_unanswered: bool,
     /// When the session began, or was last of use.
     pub used: Time,
     /// Manifests that it may ask for now, and since when that was counted.
@@ -72,7 +74,16 @@ impl<A: Copy> Peers<A> {
             self.clients.insert(client, session);
         }
         let (manifests, counted) = (MOST_MANIFESTS_AT_ONCE as f64, now);
-        let peer = Peer { client, remote: None, is_wanted: false, has_asked: false, used: now, manifests, counted };
+        let peer = Peer {
+            client,
+            remote: None,
+            is_wanted: false,
+            has_asked: false,
+            is_unanswered: false,
+            used: now,
+            manifests,
+            counted,
+        };
         self.peers[session.index()].insert(peer)
     }
 

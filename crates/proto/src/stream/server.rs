@@ -1,6 +1,7 @@
 //! The server: the root of all trees and the only one who knows them.
 
 mod admission;
+mod callers;
 mod control_traffic;
 mod departures;
 mod distribution;
@@ -15,6 +16,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use self::callers::Callers;
 use self::control_traffic::{ControlTraffic, MOST_OF_TREES, MOST_WHILE_BEHIND};
 pub use self::networks::MOST_OF_NETWORK;
 use self::views::OverlayViews;
@@ -107,6 +109,7 @@ pub struct Server<A, C: Content> {
     /// next viewer to get one.
     seeds: VecDeque<Vec<ClientId>>,
     next_seed: usize,
+    callers: Callers,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
     answers: Box<Answers>,
@@ -156,6 +159,7 @@ impl<A: Address, C: Content> Server<A, C> {
             manifests: VecDeque::new(),
             seeds: VecDeque::new(),
             next_seed: 0,
+            callers: Callers::default(),
             excluded: VecDeque::new(),
             answers: Box::default(),
             beginnings: Beginnings::default(),
@@ -263,6 +267,9 @@ impl<A: Address, C: Content> Server<A, C> {
             && self.control.has_room(now, self.tracker.upload(), MOST_OF_TREES)
             && let Some((session, assignment)) = self.tracker.next_assignment()
         {
+            let parents: Vec<ClientId> =
+                assignment.parents.iter().filter_map(|parent| Some(parent.parent?.client)).collect();
+            self.announce_caller(now, session, parents, sessions);
             self.send(now, session, Message::Assign(Box::new(assignment)), sessions);
         }
     }
@@ -296,6 +303,7 @@ impl<A: Address, C: Content> Server<A, C> {
         if self.config.mode.has_mesh() {
             let neighbours = self.tracker.neighbours(client, usize::from(report.neighbours), &mut self.rng);
             if !neighbours.is_empty() {
+                self.announce_caller(now, session, neighbours.iter().map(|contact| contact.client), sessions);
                 self.send(now, session, Message::Neighbours(neighbours), sessions);
             }
         }
@@ -414,6 +422,7 @@ impl<A: Address, C: Content> Application for Server<A, C> {
                 }
             }
             Message::WantOverlay => self.views.on_asked(client),
+            Message::Unanswered(called) => self.on_unanswered(now, client, called, sessions),
             _ => {}
         }
     }

@@ -103,7 +103,8 @@ pub type TestPeer = StreamPeer<u32, Tested>;
 
 #[derive(Debug)]
 enum Parcel {
-    Open(PeerKey),
+    /// With whose key, and how often it was not let in.
+    Open(PeerKey, u32),
     Accept,
     Close,
     Message(Box<Message<u32, Tested>>),
@@ -185,7 +186,17 @@ pub struct TestNetwork {
     pub met: BTreeSet<(u32, u32)>,
     /// Nothing arrives at these, and nobody is told.
     pub dark: BTreeSet<u32>,
+    /// Before these is a NAT, which lets in what comes from where something has gone to (RFC 4787, 5).
+    pub nats: BTreeSet<u32>,
+    /// From where something is let in: at whom, and from whom.
+    ways: BTreeSet<(u32, u32)>,
+    /// First packets of sessions that were not let in.
+    pub kept_out: usize,
 }
+
+/// Who begins a session repeats its first packet so often, each time after so long (RFC 9002, 6.2.2).
+const REPEATED: u32 = 3;
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1000);
 
 struct TestSessions<'a> {
     node: u32,
@@ -196,6 +207,7 @@ struct TestSessions<'a> {
     coming: &'a mut Agenda<Coming>,
     openings: &'a mut u64,
     events: &'a mut Vec<Happened>,
+    ways: &'a mut BTreeSet<(u32, u32)>,
 }
 
 impl TestSessions<'_> {
@@ -209,8 +221,13 @@ impl Sessions<TestPeer> for TestSessions<'_> {
         *self.openings += 1;
         let opening = *self.openings;
         let end = End { with: to, opening, is_open: false, initiated: true, key, waiting: Vec::new() };
-        self.post(to, opening, Parcel::Open(key_of(self.node)));
+        self.open_way(to);
+        self.post(to, opening, Parcel::Open(key_of(self.node), 0));
         Some(self.ends.add(end))
+    }
+
+    fn open_way(&mut self, from: u32) {
+        self.ways.insert((self.node, from));
     }
 
     fn send(&mut self, session: SessionId, message: Message<u32, Tested>) {
@@ -256,6 +273,9 @@ impl TestNetwork {
             events: Vec::new(),
             met: BTreeSet::new(),
             dark: BTreeSet::new(),
+            nats: BTreeSet::new(),
+            ways: BTreeSet::new(),
+            kept_out: 0,
         }
     }
 
@@ -298,6 +318,7 @@ impl TestNetwork {
             coming: &mut self.coming,
             openings: &mut self.openings,
             events: &mut self.events,
+            ways: &mut self.ways,
         };
         act(peer, self.now, &mut sessions);
     }
@@ -359,10 +380,21 @@ impl TestNetwork {
         if self.dark.contains(&to) {
             return;
         }
+        if let Parcel::Open(key, tries) = parcel
+            && self.nats.contains(&to)
+            && !self.ways.contains(&(to, from))
+        {
+            self.kept_out += 1;
+            if tries == REPEATED {
+                return self.refuse(to, from, opening);
+            }
+            let parcel = Parcel::Open(key, tries + 1);
+            return self.coming.add(self.now + PROBE_TIMEOUT, Coming { to, from, opening, parcel });
+        }
         self.met.insert((from, to));
         let session = self.ends.get(&to).and_then(|ends| ends.find(opening));
         match (parcel, session) {
-            (Parcel::Open(key), None) => {
+            (Parcel::Open(key, _), None) => {
                 let remote = Remote { address: from, key, is_initiator: true };
                 let now = self.now;
                 let accepts = self.peers.get_mut(&to).is_some_and(|peer| peer.accepts(now, &remote));

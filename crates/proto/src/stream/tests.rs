@@ -16,6 +16,7 @@ mod beginning;
 mod looking;
 mod maps;
 mod missing;
+mod nats;
 mod private;
 mod reaching;
 

@@ -14,6 +14,9 @@ use crate::session::{SessionId, Sessions};
 /// A session that nobody uses is closed after this: a parent that was left, a backup.
 const UNUSED_STAY: Duration = Duration::from_millis(30000);
 
+/// Who has not answered for so long may be behind a NAT that lets nobody in; others have answered by then.
+const UNANSWERED: Duration = Duration::from_millis(500);
+
 /// How long packets wait for a manifest that comes down another tree than theirs until it is asked for: a
 /// long way, and the time that it takes a generation to leave.
 const MANIFEST_PATIENCE: Duration = Duration::from_millis(150);
@@ -55,6 +58,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
         self.follow(now, steps, sessions);
         self.close_unused(now, sessions);
+        self.report_unanswered(now, sessions);
         self.report(now, sessions);
         if now < self.looked_at_until
             && now >= self.next_look
@@ -79,6 +83,18 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
         for session in unused {
             self.end(session, sessions);
+        }
+    }
+
+    /// The server has those called who do not answer.
+    fn report_unanswered(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        let Some(server) = self.server else { return };
+        for (_, peer) in self.peers.iter_mut() {
+            let is_late = peer.remote.is_none() && now >= peer.used + UNANSWERED;
+            if let Some(client) = peer.client.filter(|_| is_late && !peer.is_unanswered) {
+                peer.is_unanswered = true;
+                sessions.send(server, Message::Unanswered(client));
+            }
         }
     }
 

@@ -292,6 +292,14 @@ pub fn write_message<C: WireContent>(message: &Message<SocketAddr, C>, out: &mut
             writer.u8(20);
             overlay::write(view, writer);
         }
+        Message::Unanswered(client) => {
+            writer.u8(21);
+            writer.u32(client.0);
+        }
+        Message::Caller(address) => {
+            writer.u8(22);
+            write_address(*address, writer);
+        }
     }
 }
 
@@ -343,6 +351,8 @@ pub fn read_message<C: WireContent>(bytes: &[u8]) -> Result<Message<SocketAddr, 
         18 => Message::JoinPrivately,
         19 => Message::WantOverlay,
         20 => Message::Overlay(Box::new(overlay::read(&mut reader)?)),
+        21 => Message::Unanswered(client_id(&mut reader)?),
+        22 => Message::Caller(read_address(&mut reader)?),
         _ => return Err(CodecError::Value("message")),
     };
     reader.end()?;
@@ -434,22 +444,28 @@ fn read_ticket<C: WireContent>(reader: &mut Reader<'_>) -> Result<Ticket<C>, Cod
     Ok(Ticket { client, key, expires, signature: C::read_signature(reader)? })
 }
 
-fn write_contact(contact: &Contact<SocketAddr>, writer: &mut Writer<'_>) {
-    let ip = match contact.address.ip() {
+fn write_address(address: SocketAddr, writer: &mut Writer<'_>) {
+    let ip = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
-    writer.u32(contact.client.0);
     writer.bytes(&ip.octets());
-    writer.u16(contact.address.port());
+    writer.u16(address.port());
+}
+
+fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, CodecError> {
+    let ip = IpAddr::V6(Ipv6Addr::from(reader.array::<16>()?)).to_canonical();
+    Ok(SocketAddr::new(ip, reader.u16()?))
+}
+
+fn write_contact(contact: &Contact<SocketAddr>, writer: &mut Writer<'_>) {
+    writer.u32(contact.client.0);
+    write_address(contact.address, writer);
     writer.bytes(&contact.key.0);
 }
 
 fn read_contact(reader: &mut Reader<'_>) -> Result<Contact<SocketAddr>, CodecError> {
-    let client = client_id(reader)?;
-    let ip = IpAddr::V6(Ipv6Addr::from(reader.array::<16>()?)).to_canonical();
-    let address = SocketAddr::new(ip, reader.u16()?);
-    Ok(Contact { client, address, key: key(reader)? })
+    Ok(Contact { client: client_id(reader)?, address: read_address(reader)?, key: key(reader)? })
 }
 
 /// Contacts that an assignment names at most: three for each slice.

@@ -91,6 +91,7 @@ impl<A: Address, C: Content> Server<A, C> {
                 sessions.event(ServerEvent::Joined(client));
                 if self.config.mode.has_mesh() {
                     let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
+                    self.announce_caller(now, session, neighbours.iter().map(|contact| contact.client), sessions);
                     self.send(now, session, Message::Neighbours(neighbours), sessions);
                 }
                 self.send_assignments(now, sessions);

@@ -18,12 +18,13 @@ const MOST_EXCLUDED: usize = 4096;
 const NOTHING_COMES: Duration = Duration::from_millis(10_000);
 
 impl<A: Address, C: Content> Server<A, C> {
-    /// Pages are told of it; before the tracker forgets.
+    /// Pages are told of it, and no caller is any more; before the tracker forgets.
     fn note_gone(&mut self, now: Time, client: ClientId, how: Happened) {
         let public = self.tracker.viewer(client).and_then(|viewer| viewer.reports.last());
         let report = public.or_else(|| self.tracker.private_viewer(client)?.reports.last());
         let played = report.map_or(0, |report| report.played);
         self.views.on_gone(now, client, how, played, self.source.edge());
+        self.callers.forget(client);
     }
 
     pub(super) fn remove(&mut self, now: Time, client: ClientId, was_silent: bool, sessions: &mut impl Sessions<Self>) {

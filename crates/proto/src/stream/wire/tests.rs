@@ -253,6 +253,8 @@ fn messages() -> impl Strategy<Value = Message<SocketAddr, Plain>> {
         any::<u32>().prop_map(Message::Explored),
         Just(Message::JoinPrivately),
         Just(Message::WantOverlay),
+        clients().prop_map(Message::Unanswered),
+        contacts().prop_map(|contact| Message::Caller(contact.address)),
         views().prop_map(|view| Message::Overlay(Box::new(view))),
     ]
 }
@@ -328,7 +330,7 @@ fn what_is_beyond_its_bounds_is_refused() {
     let refused = |bytes: &[u8]| read_message::<Plain>(bytes).unwrap_err();
     assert_eq!(refused(&[]), CodecError::Short);
     assert_eq!(refused(&[0]), CodecError::Value("message"));
-    assert_eq!(refused(&[21]), CodecError::Value("message"));
+    assert_eq!(refused(&[23]), CodecError::Value("message"));
     let view = |viewers: u16, slices: u8, rest: &[u8]| {
         let head = [&[20][..], &[0; 40 + 4 * 8], &viewers.to_be_bytes(), &[slices, 0]].concat();
         refused(&[&head, rest].concat())
