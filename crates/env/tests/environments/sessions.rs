@@ -222,6 +222,66 @@ fn nothing_is_seen_before_it_happens() {
     }
 }
 
+/// Four hosts; from the fourth second on one world differs from the other: a flow begins or not, another ends or not, and
+/// traffic that crosses begins or ends, twice as fast.
+#[test]
+fn until_two_worlds_differ_all_that_is_seen_of_them_is_the_same() {
+    let world = |[begins, ends, crosses, rate]: [&str; 4]| {
+        let text = format!(
+            r#"
+            [run]
+            seconds = 8
+            [dumbbell]
+            pairs = 4
+            rate = "10 Mbit/s"
+            delay_ms = 10
+            access_rate = "50 Mbit/s"
+            access_delay_ms = 5
+            [[flow]]
+            name = "always"
+            controller = "cubic"
+            [[flow]]
+            name = "later"
+            controller = "cubic"
+            start_s = {begins}
+            [[flow]]
+            name = "no longer"
+            controller = "cubic"
+            stop_s = {ends}
+            [[cross_traffic]]
+            from = "s3"
+            to = "r3"
+            rate = "3 Mbit/s"
+            pattern = {{ on_s = 0.5, off_s = 0.5 }}
+            stop_s = {ends}
+            [[cross_traffic]]
+            from = "s3"
+            to = "r3"
+            rate = "{rate}"
+            start_s = {crosses}
+        "#
+        );
+        let scenario = Arc::new(parse_flows(&text, "world.toml", &[]).unwrap());
+        let features = Feature::ALL.into_iter().filter(|feature| *feature != Feature::CrossNext).collect();
+        session(Spec { features, history: 3, ..Spec::of(Source::Fixed(scenario)) }, 1)
+    };
+    let (mut one, mut other) = (world(["4", "7", "4", "2 Mbit/s"]), world(["6", "4", "6", "4 Mbit/s"]));
+    let (mut seen, mut seen_of_other) = (vec![0.0; one.observation_len()], vec![0.0; one.observation_len()]);
+    let mut differed = None;
+    for step in 0..70 {
+        one.observe(&mut seen);
+        other.observe(&mut seen_of_other);
+        if seen.iter().map(|value| value.to_bits()).ne(seen_of_other.iter().map(|value| value.to_bits())) {
+            differed.get_or_insert(one.now());
+        }
+        let rates = vec![0.05 * (step % 9) as f32; one.hosts()];
+        one.step(&rates).unwrap();
+        other.step(&rates).unwrap();
+    }
+    let differed = differed.expect("they do differ").as_secs_f64();
+    assert!((4.0..=4.2).contains(&differed), "at {differed} s");
+}
+
 #[test]
 fn an_observation_that_is_late_is_the_one_of_then() {
     let spec = Spec { history: 2, ..named("C3-Parallel") };
