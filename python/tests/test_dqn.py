@@ -10,6 +10,7 @@ pytest.importorskip("optax")
 
 from anabranch.train import dqn
 from anabranch.train._steps import Memory
+from anabranch.train._tabular import Bandit, Sarsa
 
 SMALL = dqn.Settings("learningcc", steps=8 * 64, num_envs=4, rollout=16, anew=2, remembered=200, batch=16, updates=4)
 
@@ -56,10 +57,50 @@ def test_acting_is_at_random_at_first_and_greedy_later():
 def test_the_command_says_what_it_reached_beside_each_action(tmp_path, capsys):
     dqn.main(["--steps", "512", "--num-envs", "4", "--out", str(tmp_path)])
     reached = json.loads((tmp_path / "results.json").read_text())["reward_per_step"]
-    assert list(reached) == [*(f"always {choice}" for choice in range(5)), "at random", "seed-1"]
+    alone = [f"always {choice}" for choice in range(5)]
+    assert list(reached) == [*alone, "at random", "bandit", "linear SARSA", "seed-1"]
     assert reached["always 0"] != reached["always 4"] and "seed 1: " in capsys.readouterr().out
     page = (tmp_path / "curves.html").read_text()
     assert "<svg" in page and "reward per step" in page and "src=" not in page
+
+
+def test_a_bandit_finds_the_arm_that_pays_most_and_goes_on_trying_others():
+    bandit = Bandit(count=200, choices=5, seed=1)
+    over = np.arange(200) < 20
+    chosen = []
+    for _ in range(60):
+        actions = bandit.act(np.zeros((200, 3)))
+        chosen.append(actions)
+        bandit.learn(actions, actions.astype(np.float32), over)
+    # Nine tenths of 0.7 and a fifth of 0.3 choose the best one; who is over learns nothing.
+    assert 0.66 < (np.stack(chosen[20:])[:, 20:] == 4).mean() < 0.82
+    assert (bandit.rewards[:20] == 0).all() and set(chosen[-1]) == set(range(5))
+    # Equation 5, by hand.
+    one = Bandit(count=1, choices=2, seed=1)
+    one.learn(np.array([1]), np.array([2.0]), np.array([False]))
+    one.learn(np.array([1]), np.array([1.0]), np.array([False]))
+    assert one.rewards[0] == pytest.approx([0, 0.15 * 0.85 * 2 + 0.85])
+
+
+def test_sarsa_learns_which_action_pays_in_which_state():
+    bounds = np.zeros(2, np.float32), np.ones(2, np.float32)
+    sarsa, rng = Sarsa(count=50, choices=2, bounds=bounds, seed=1), np.random.default_rng(1)
+    over, right = np.zeros(50, bool), []
+    for step in range(3000):
+        seen = rng.random((50, 2)).astype(np.float32)
+        actions = sarsa.act(seen)
+        best = (seen[:, 0] > 0.5).astype(int)
+        right.append((actions == best).mean())
+        sarsa.learn(actions, (actions == best).astype(np.float32), over)
+    # A tenth of all choices are wrong by lot.
+    assert np.mean(right[-500:]) > 0.85, np.mean(right[-500:])
+    # One update by hand: five features of a state of two numbers and an action, each with 1/50 of the error.
+    one = Sarsa(count=1, choices=2, bounds=bounds, seed=1)
+    first = one.act(np.array([[0.0, 0.99]], np.float32))
+    one.learn(first, np.array([3.0]), np.array([False]))
+    one.act(np.array([[0.5, 0.5]], np.float32))
+    weights = [one.of_parts[0, 0, 0], one.of_parts[0, 1, 19], one.of_actions[0, first[0]], one.of_both[0, 0, 0, first[0]]]
+    assert weights == pytest.approx([3 / 50] * 4) and one.of_parts.sum() == pytest.approx(2 * 3 / 50)
 
 
 def test_what_is_no_choice_is_refused(tmp_path, capsys):

@@ -77,12 +77,23 @@ class Walk:
         return steps, float(steps[2].sum(dtype=np.float64) / max(len(steps[2]), 1))
 
 
-def evaluated(envs: VectorEnv, act: Callable[[VectorEnv, np.ndarray], np.ndarray]) -> float:
-    """Mean reward of a step in episodes that no training has seen, until all are over."""
+def evaluated(
+    envs: VectorEnv,
+    act: Callable[[VectorEnv, np.ndarray], np.ndarray],
+    learn: Callable[[np.ndarray, np.ndarray, np.ndarray], None] | None = None,
+) -> float:
+    """Mean reward of a step in episodes that no training has seen, until all are over.
+
+    Who learns meanwhile is told by ``learn(actions, rewards, over)`` what each action paid, and which episodes were over
+    before it.
+    """
     observations, _ = envs.reset(seed=EVALUATION_SEED)
     over, total, steps = np.zeros(envs.num_envs, bool), 0.0, 0
     while not over.all():
-        observations, rewards, terminated, truncated, _ = envs.step(act(envs, observations))
+        actions = act(envs, observations)
+        observations, rewards, terminated, truncated, _ = envs.step(actions)
+        if learn is not None:
+            learn(actions, rewards, over)
         total += float(rewards[~over].sum(dtype=np.float64))
         steps += int((~over).sum())
         over |= terminated | truncated

@@ -1,7 +1,8 @@
 """Deep Q-learning (Mnih et al. 2015) with double estimation (van Hasselt et al. 2016), in plain JAX on processors.
 
 For environments in which an agent chooses one of a few actions: ``anabranch/Flow-v0`` with the decisions of LearningCC or
-Xavier, whose papers use a bandit and a linear SARSA. A network says what each action is worth from here on; it is moved
+Xavier, whose papers use a bandit and a linear SARSA: what those reach stands beside it
+(:mod:`anabranch.train._tabular`). A network says what each action is worth from here on; it is moved
 towards what was paid and what the next state is worth, by steps that were taken at any time before::
 
     a* = argmax_a Q(s', a)                                              chosen by the network
@@ -36,6 +37,7 @@ from gymnasium import spaces
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._networks import HIDDEN, forward, layers, scaled
 from anabranch.train._steps import EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, evaluated
+from anabranch.train._tabular import Bandit, Sarsa
 from anabranch.train._training import Course, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
@@ -200,14 +202,28 @@ def score(settings: Settings, learner: Learner) -> float:
 
 
 def baselines(settings: Settings) -> dict[str, float]:
-    """Each action alone, and chance."""
+    """Each action alone, chance, and the papers' own learners, which know nothing at first and learn while they act."""
     reached: dict[str, float] = {}
     choices = int(make(settings, 1).single_action_space.n)
     for choice in range(choices):
         reached[f"always {choice}"] = evaluate(settings, lambda seen: np.full(len(seen), choice))
     rng = np.random.default_rng(EVALUATION_SEED)
     reached["at random"] = evaluate(settings, lambda seen: rng.integers(choices, size=len(seen)))
+    for name, make_learner in {"bandit": _bandit, "linear SARSA": _sarsa}.items():
+        envs = make(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
+        learner = make_learner(envs)
+        reached[name] = evaluated(envs, lambda _, seen: learner.act(seen), learner.learn)
     return reached
+
+
+def _bandit(envs: VectorEnv) -> Bandit:
+    return Bandit(envs.num_envs, int(envs.single_action_space.n), EVALUATION_SEED)
+
+
+def _sarsa(envs: VectorEnv) -> Sarsa:
+    row = len(envs.features)
+    bounds = envs.single_observation_space.low[:row], envs.single_observation_space.high[:row]
+    return Sarsa(envs.num_envs, int(envs.single_action_space.n), bounds, EVALUATION_SEED)
 
 
 def about(settings: Settings) -> dict[str, str]:
