@@ -141,9 +141,11 @@ async fn watch(
                 if args.output.is_some() {
                     let together: Vec<u8> = pieces.flat_map(|bytes| bytes.to_vec()).collect();
                     // A player that is gone is the end, as for any program before a pipe; one that stands still misses some.
-                    let has_room;
-                    (printer, has_room) = printer.write(together)?;
-                    is_too_slow |= !has_room;
+                    if !together.is_empty() {
+                        let has_room;
+                        (printer, has_room) = printer.write(together)?;
+                        is_too_slow |= !has_room;
+                    }
                 }
                 if args.json {
                     for event in &taken {

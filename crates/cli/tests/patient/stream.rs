@@ -87,6 +87,37 @@ fn get(page: &str, path: &str, bytes: usize) -> Vec<u8> {
     answer
 }
 
+/// What reads standard output stands still: no more goes there than a pipe and a queue hold, and nobody else waits.
+#[test]
+fn who_reads_standard_output_no_more_holds_up_neither_the_page_nor_the_end() {
+    let place = Place::new("");
+    let (_server, link, _) = serve(&place);
+    let watch = ["stream", "watch", &link, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--output", "-"];
+    let mut viewer = Running::start(&place, &watch);
+    let page = viewer.page();
+    let played = |page: &str| -> u64 {
+        let answer = String::from_utf8(get(page, "/api/overview", 1 << 20)).unwrap();
+        let body = answer.split_once("\r\n\r\n").expect(&answer).1;
+        let overview: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        overview["here"]["played_packets"].as_u64().unwrap()
+    };
+    // More than a pipe holds, which is 64 KiB: 100 packets have 131 kB.
+    let began = Instant::now();
+    while played(&page) < 100 {
+        assert!(began.elapsed() < LONG, "{} packets", played(&page));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(played(&page) > 100, "it goes on");
+    let id = viewer.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let began = Instant::now();
+    while viewer.child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < LONG, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Holds what was scraped to OpenMetrics: each family is described once, before its samples, whose names are its own
 /// and whose values are numbers; nothing stands behind the end.
 fn is_open_metrics(text: &str) {
