@@ -25,7 +25,6 @@ use anabranch_proto::transfer::{Owner, PartialId};
 use rustix::fs::{FlockOperation, flock};
 
 use super::journal::Journal;
-use super::room::allocated;
 
 /// Files that are kept in a folder while nobody sends them: as many as are received at once.
 pub const MAX_KEPT: usize = 16;
@@ -168,6 +167,19 @@ pub fn drop_one(kept: &mut Vec<Kept>) {
     if let Some(worst) = worst {
         kept.remove(worst).remove();
     }
+}
+
+/// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
+/// the file is not waited for.
+#[cfg(unix)]
+pub fn allocated(path: &Path) -> u64 {
+    // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
+    fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
+}
+
+#[cfg(not(unix))]
+pub fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 #[cfg(test)]

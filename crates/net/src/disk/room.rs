@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use anabranch_proto::transfer::StoreError;
 
-use super::kept::Kept;
+use super::kept::{Kept, allocated};
 use super::{Arriving, DiskStore, failed, kept};
 
 impl DiskStore {
@@ -78,17 +78,4 @@ pub(super) fn free_in(folder: &Path) -> Option<u64> {
 #[cfg(not(unix))]
 pub(super) fn free_in(_: &Path) -> Option<u64> {
     None
-}
-
-/// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
-/// the file is not waited for.
-#[cfg(unix)]
-pub(super) fn allocated(path: &Path) -> u64 {
-    // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
-    fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
-}
-
-#[cfg(not(unix))]
-pub(super) fn allocated(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
