@@ -34,7 +34,8 @@ impl SourceClock {
     #[inline]
     pub fn on_arrival(&mut self, now: Time, stamp: Stamp) {
         self.last_millis = if self.has_sample { stamp.millis_near(self.last_millis) } else { u64::from(stamp.0) };
-        let difference = BIAS_NS + now.as_nanos() - 1_000_000 * self.last_millis;
+        // A source may lie about its time: each stamp may be 24.8 days after the last.
+        let difference = (BIAS_NS + now.as_nanos()).saturating_sub(self.last_millis.saturating_mul(1_000_000));
         self.offset.update(now.as_nanos() / 1_000_000_000, difference);
         self.has_sample = true;
     }
@@ -43,8 +44,8 @@ impl SourceClock {
     /// before the first packet.
     #[inline]
     pub fn expected(&self, stamp: Stamp) -> Option<Time> {
-        let left = || 1_000_000 * stamp.millis_near(self.last_millis);
-        let at = || (self.offset.get() + left()).saturating_sub(BIAS_NS);
+        let left = || stamp.millis_near(self.last_millis).saturating_mul(1_000_000);
+        let at = || self.offset.get().saturating_add(left()).saturating_sub(BIAS_NS);
         self.has_sample.then(|| Time::from_nanos(at()))
     }
 
@@ -103,5 +104,15 @@ mod tests {
             assert_eq!(clock.age(at(millis + 90), Stamp((begun + millis) as u32)), Duration::from_millis(50));
         }
         assert_eq!(clock.stamp(at(60_040)), Some(Stamp((begun + 60_000) as u32)));
+    }
+    #[test]
+    fn stamps_that_each_jump_by_24_days_end_in_no_overflow() {
+        let mut clock = SourceClock::default();
+        let jump = u32::MAX / 2;
+        for count in 0..10_000 {
+            let stamp = Stamp(jump.wrapping_mul(count));
+            clock.on_arrival(at(100 * u64::from(count)), stamp);
+            assert!(clock.expected(Stamp(stamp.0.wrapping_add(jump))).is_some() && clock.stamp(at(1)).is_some());
+        }
     }
 }
