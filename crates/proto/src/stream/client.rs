@@ -310,7 +310,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let is_its = self.peers.get(session).is_some_and(has_key);
         // Before the first packet nobody knows the stream's time.
         let time = self.watching.as_ref().and_then(|watching| watching.receiving.clock().stamp(now));
-        let is_good = time.is_none_or(|time| !ticket.expires.is_before(time));
+        let is_good = time.is_none_or(|time| ticket.is_good_at(time));
         let forges = self.forgers.contains(&ticket.client);
         // Who has not been let in knows of no broadcast, and accepts no session.
         let Some(broadcast) = self.watching.as_ref().map(|watching| watching.info.broadcast) else {

@@ -2,6 +2,8 @@
 
 use core::fmt::Debug;
 
+use anabranch_control::time::Duration;
+
 use super::packet::{PacketId, Stamp};
 use crate::session::PeerKey;
 
@@ -112,6 +114,9 @@ impl<C: Content> Manifest<C> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
+/// How long a ticket is good; a new one is given when half of the time is over.
+pub(super) const TICKET_LIFE: Duration = Duration::from_millis(60_000);
+
 /// The source's word that somebody is one of its clients, which clients show each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket<C: Content> {
@@ -128,4 +133,10 @@ pub struct Ticket<C: Content> {
 impl<C: Content> Ticket<C> {
     /// Bytes on the wire: client 4, key 32, end 4, signature.
     pub const LENGTH: usize = 4 + 32 + 4 + C::SIGNATURE_LENGTH;
+
+    /// Whether it is good at `time`. Stamps wrap, so one that ended weeks ago seems to end in weeks to come; viewers only
+    /// estimate the source's time, so two lives ahead are allowed.
+    pub(super) fn is_good_at(&self, time: Stamp) -> bool {
+        !self.expires.is_before(time) && !time.after(TICKET_LIFE * 2).is_before(self.expires)
+    }
 }

@@ -24,7 +24,7 @@ use super::answers::Answers;
 use super::beginning::Beginnings;
 use super::buffer::{Buffer, BufferConfig};
 use super::chains::Monitoring;
-use super::content::{Broadcast, ClientId, Content, Manifest};
+use super::content::{Broadcast, ClientId, Content, Manifest, TICKET_LIFE};
 use super::enabler::{Advice, Enabler, EnablerConfig};
 use super::exploration::{Exploration, ExplorationConfig, Explorations};
 use super::feeds::SILENCE;
@@ -47,9 +47,6 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How often what viewers bear is looked at: as often as they report.
 const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
-
-/// How long a ticket is good; a new one is given when half of the time is over.
-const TICKET_LIFE: Duration = Duration::from_millis(60_000);
 
 /// What others ask for leaves behind what newcomers begin with: they count as having this many packets.
 const NO_NEWCOMER: u32 = 1 << 16;

@@ -307,11 +307,15 @@ fn who_shows_no_ticket_or_an_old_one_gets_nothing() {
         Message::Greet(Box::new(ticket))
     };
 
-    client.on_open(now, session, &remote, &mut Recorded::default());
-    assert!(!asked_for(&mut client), "a stranger");
-    let mut sessions = Recorded::default();
-    client.on_message(now, session, ticket(9000), &mut sessions);
-    assert_eq!(sessions.ended, [session], "the ticket has expired");
+    // Stamps wrap after 49.7 days, and 30 days ago are as 19.7 to come.
+    let days = |days: u32| 10_500_u32.wrapping_sub(days * 86_400_000);
+    for expired in [9000, days(1), days(20), days(30), days(49)] {
+        client.on_open(now, session, &remote, &mut Recorded::default());
+        assert!(!asked_for(&mut client), "a stranger");
+        let mut sessions = Recorded::default();
+        client.on_message(now, session, ticket(expired), &mut sessions);
+        assert_eq!(sessions.ended, [session], "the ticket has expired: {expired}");
+    }
 
     client.on_open(now, session, &remote, &mut Recorded::default());
     let mut sessions = Recorded::default();

@@ -6,12 +6,12 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::super::beginning::{Beginnings, GIVEN_UP_AFTER};
-use super::super::content::{ClientId, Content, Ticket};
+use super::super::content::{ClientId, Content, TICKET_LIFE, Ticket};
 use super::super::message::{Datagram, Message, Mode, StreamInfo, Welcome};
 use super::super::packet::PacketId;
 use super::super::tracker::Refusal;
 use super::super::uplink::USED;
-use super::{Server, ServerEvent, TICKET_LIFE};
+use super::{Server, ServerEvent};
 use crate::network::Address;
 use crate::session::{PeerKey, SessionId, Sessions};
 
