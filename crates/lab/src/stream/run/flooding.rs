@@ -137,15 +137,15 @@ fn homes_have_their_stream(flood: Flood) -> Fared {
     fared
 }
 
-/// Claims are what homes lose by. Without a limit those who come later miss several times as much of the 45 s (four seeds:
-/// 98.7 to 99.3 % came, with it 99.8 to 99.9).
+/// Claims are what homes lose by. Without a limit those who come later miss 6.8 to 9.1 times as much of the 45 s (four seeds;
+/// the range was set after them).
 #[test]
 fn homes_have_their_stream_while_a_network_claims_much_and_passes_nothing_on() {
     let claims = Flood::Claims(Duration::SECOND * 600);
     let fared = homes_have_their_stream(claims);
     let unlimited = flooded(Some(claims), usize::MAX / 2, 1);
     assert_eq!(fared.floods, MOST_OF_NETWORK);
-    assert!(100.0 - unlimited.after > 3.0 * (100.0 - fared.after), "{unlimited:?} beside {fared:?}");
+    assert!(100.0 - unlimited.after > 5.0 * (100.0 - fared.after), "{unlimited:?} beside {fared:?}");
     assert!(unlimited.floods > MOST_OF_NETWORK, "{unlimited:?}");
 }
 
