@@ -13,6 +13,10 @@ use crate::network;
 /// So long the disk has to let go of unfinished files.
 const LEAVE: Duration = Duration::from_millis(3_000);
 
+/// So long a sender is waited for that is to be told that its file is not wanted any more: it says something in each
+/// round trip, and takes its leave then.
+const TELL: Duration = Duration::from_millis(1_000);
+
 /// A peer that receives.
 pub struct OverRelays {
     runtime: Runtime<Peer>,
@@ -71,8 +75,11 @@ impl Carrier for OverRelays {
         let keeps_after = self.keeps_after;
         self.runtime.act(self.number, |peer, now, out| peer.close_all(now, keeps_after, out));
         // What was being written is discarded once it is.
-        let until = self.runtime.now() + LEAVE;
-        while self.receiver().files() > 0 && self.runtime.now() < until {
+        let began = self.runtime.now();
+        let is_busy = |receiver: &Receiver, after: Duration| {
+            (receiver.files() > 0 && after < LEAVE) || (receiver.sessions() > 0 && after < TELL)
+        };
+        while is_busy(self.receiver(), self.runtime.now().since(began)) {
             let soon = self.runtime.now() + network::TICK;
             self.runtime.turn(soon)?;
         }

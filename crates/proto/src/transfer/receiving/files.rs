@@ -17,6 +17,9 @@ use crate::transfer::error::TransferError;
 use crate::transfer::jobs::{FileDone, FileJob, FileResult, FileTask};
 use crate::transfer::partial::PartialId;
 
+/// What a sender is told whose file does not come any more because of the receiver's user.
+const INTERRUPTED: &str = "it was interrupted";
+
 impl Receiver {
     pub(super) fn hand_out(&mut self, session: SessionId, task: FileTask) {
         self.jobs.push_back(FileJob { session, task });
@@ -204,14 +207,22 @@ impl Receiver {
     }
 
     /// Gives up every session. What has arrived of an unfinished file is put away if nothing was heard of
-    /// its sender for `silence`: it may go on with it later. What is still coming is discarded.
+    /// its sender for `silence`: it may go on with it later. What is still coming is discarded, and whom a code has
+    /// brought is told if it says something more: no other receiver will have this key, to which it could begin anew.
     pub fn close_all(&mut self, now: Time, silence: Duration) {
         self.queue.clear();
         self.half_open.clear();
         let keeps = |entry: &Entry| now.since(entry.heard) >= silence;
         let all: Vec<(SessionId, bool)> = self.sessions.iter().map(|(id, entry)| (*id, keeps(entry))).collect();
         for (id, keeps) in all {
-            self.close(id, keeps);
+            let is_to_be_told =
+                |entry: &Entry| matches!(entry.phase, Phase::Waiting(_) | Phase::Receiving(_) | Phase::Checking(_));
+            if self.is_by_code && !keeps && self.sessions.get(&id).is_some_and(is_to_be_told) {
+                self.leave(id, Code::Refused, INTERRUPTED.to_owned(), false);
+                self.note(Event::Closed { session: id, complete: false });
+            } else {
+                self.close(id, keeps);
+            }
         }
     }
 }

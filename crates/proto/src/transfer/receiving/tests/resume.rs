@@ -162,6 +162,31 @@ fn with_all_sessions_what_is_still_coming_is_discarded_and_what_has_stopped_comi
     }
 }
 
+/// No other receiver will have the key that its sender was given; at an address, one that is started again has it.
+#[test]
+fn whom_a_code_has_brought_is_told_that_its_receiver_was_interrupted() {
+    for is_by_code in [true, false] {
+        let sender = Identity::generate();
+        let mut pair = Pair::new(4, Limits::default());
+        if is_by_code {
+            pair.receiver = pair.receiver.clone().by_code(sender.public());
+        }
+        let mut session = session_of(&mut pair, Some(&sender));
+        let offer = pair.offer();
+        assert_eq!(offered(&mut pair, &mut session, &offer), (Code::Accepted, String::new()));
+        send_block(&mut pair, &mut session, 0);
+        pair.receiver.close_all(pair.now, Duration::SECOND * 3);
+        pair.jobs.extend(std::iter::from_fn(|| pair.receiver.next_job()));
+        assert_eq!(pair.receiver.sessions(), usize::from(is_by_code));
+        let said = pair.say_in(&mut session, &Message::Finish);
+        let told = (Code::Refused, "it was interrupted".to_owned());
+        assert_eq!(said.flatten(), is_by_code.then_some(told));
+        pair.say_in(&mut session, &Message::Close);
+        finish_jobs(&mut pair);
+        assert_eq!((pair.receiver.sessions(), pair.receiver.files(), pair.store.kept.len()), (0, 0, 0));
+    }
+}
+
 #[test]
 fn a_receiver_that_was_started_again_reports_what_its_store_has_before_blocks_come() {
     let (pair, _) = begun(None);
