@@ -15,5 +15,6 @@ pub mod replay;
 pub mod seal;
 pub mod session;
 pub mod stream;
+pub mod token_bucket;
 pub mod transfer;
 pub mod x25519;

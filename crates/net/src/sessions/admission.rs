@@ -12,9 +12,10 @@ use std::net::IpAddr;
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::network::{Address, Network};
 use anabranch_proto::session::PeerKey;
+use anabranch_proto::token_bucket::TokenBucket;
 
 /// Handshakes that a network may begin at once: as many as viewers behind one router.
-const BURST: u32 = 64;
+const BURST: u64 = 64;
 
 /// How long until it may begin another one.
 const REFILL: Duration = Duration::from_millis(250);
@@ -28,8 +29,7 @@ const MOST_KEYS: usize = 16_384;
 /// The networks that have begun handshakes.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// When each bucket will be full again.
-    full_at: HashMap<Network, Time>,
+    buckets: HashMap<Network, TokenBucket>,
     /// When a handshake of each key may be put back again.
     spares_at: HashMap<PeerKey, Time>,
 }
@@ -38,19 +38,13 @@ impl Admission {
     /// Somebody at `address` begins a handshake: whether it may.
     pub fn admit(&mut self, now: Time, address: IpAddr) -> bool {
         let network = address.network();
-        if self.full_at.len() >= MOST_NETWORKS && !self.full_at.contains_key(&network) {
-            self.full_at.retain(|_, full_at| *full_at > now);
-            if self.full_at.len() >= MOST_NETWORKS {
+        if self.buckets.len() >= MOST_NETWORKS && !self.buckets.contains_key(&network) {
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+            if self.buckets.len() >= MOST_NETWORKS {
                 return false;
             }
         }
-        let full_at = self.full_at.entry(network).or_insert(now);
-        let after = (*full_at).max(now) + REFILL;
-        let may = after.since(now) <= REFILL * u64::from(BURST);
-        if may {
-            *full_at = after;
-        }
-        may
+        self.buckets.entry(network).or_default().take(now, REFILL, BURST)
     }
 
     /// Whose handshake from `address` was admitted is one who may come, by this `key`.
@@ -62,9 +56,9 @@ impl Admission {
         if is_again || self.spares_at.len() >= MOST_KEYS {
             return;
         }
-        self.spares_at.insert(key, now + REFILL * u64::from(BURST));
-        if let Some(full_at) = self.full_at.get_mut(&address.network()) {
-            *full_at = Time::from_nanos(full_at.as_nanos().saturating_sub(REFILL.as_nanos())).max(now);
+        self.spares_at.insert(key, now + REFILL * BURST);
+        if let Some(bucket) = self.buckets.get_mut(&address.network()) {
+            bucket.put(now, REFILL);
         }
     }
 }
@@ -105,7 +99,7 @@ mod tests {
         });
         assert_eq!(again.count(), BURST as usize);
         // Nobody saves up: a bucket is never more than full.
-        let later = now + REFILL * u64::from(BURST);
+        let later = now + REFILL * BURST;
         admission.spare(later, of_net(0), PeerKey([0; 32]));
         let strangers = (0..=255).filter(|&host| admission.admit(later, of_net(host))).count();
         assert_eq!(strangers, BURST as usize);
@@ -133,8 +127,8 @@ mod tests {
         let (mut admission, now) = (Admission::default(), Time::from_nanos(1));
         let network = |number: u32| IpAddr::V4(Ipv4Addr::from(number << 8));
         let admitted = (0..10_000).filter(|&number| admission.admit(now, network(number))).count();
-        assert_eq!((admitted, admission.full_at.len()), (MOST_NETWORKS, MOST_NETWORKS));
+        assert_eq!((admitted, admission.buckets.len()), (MOST_NETWORKS, MOST_NETWORKS));
         assert!(admission.admit(now + REFILL, network(9999)));
-        assert_eq!(admission.full_at.len(), 1);
+        assert_eq!(admission.buckets.len(), 1);
     }
 }

@@ -12,6 +12,7 @@ use core::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::token_bucket::TokenBucket;
 
 /// Of the budget, what one sender may take by itself is one part of this many.
 const SHARES: u64 = 8;
@@ -30,30 +31,14 @@ pub enum Sender {
     Stranger,
 }
 
-/// A token bucket, as the time at which it will be full.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket(Time);
-
-impl Bucket {
-    /// Takes one token that comes back after `each`, if after it no more than `depth` are missing.
-    fn take(&mut self, now: Time, each: Duration, depth: u64) -> bool {
-        let full = self.0.max(now) + each;
-        let allows = full.since(now) <= each * depth;
-        if allows {
-            self.0 = full;
-        }
-        allows
-    }
-}
-
 /// The budget.
 #[derive(Debug)]
 pub(super) struct Budget {
     each: Duration,
     at_once: u64,
-    all: Bucket,
+    all: TokenBucket,
     /// Each sender's own, by a keyed hash: nobody chooses with whom it shares one.
-    own: Box<[Bucket; PLACES]>,
+    own: Box<[TokenBucket; PLACES]>,
     hasher: ahash::RandomState,
 }
 
@@ -63,8 +48,8 @@ impl Budget {
         Budget {
             each: Duration::SECOND / per_s.clamp(1, Duration::SECOND.as_nanos()),
             at_once: at_once.max(1),
-            all: Bucket::default(),
-            own: Box::new([Bucket::default(); PLACES]),
+            all: TokenBucket::default(),
+            own: Box::new([TokenBucket::default(); PLACES]),
             hasher: ahash::RandomState::with_seeds(other, one, !one, !other),
         }
     }

@@ -13,6 +13,7 @@ use super::super::message::Message;
 use super::Server;
 use crate::network::Address;
 use crate::session::{SessionId, Sessions};
+use crate::token_bucket::TokenBucket;
 
 /// Those whom a viewer was named to lately: they have heard of it.
 const MOST_HEARD: usize = 64;
@@ -28,8 +29,8 @@ pub(super) struct Callers(BTreeMap<ClientId, Caller>);
 #[derive(Clone, Debug, Default)]
 struct Caller {
     heard: VecDeque<ClientId>,
-    /// When as many may be called at once again as at first.
-    full_at: Time,
+    /// How often others may be called for it.
+    calls: TokenBucket,
 }
 
 impl Callers {
@@ -48,13 +49,7 @@ impl Callers {
 
     /// Whether another may be called for `caller`, who says that nobody answers.
     fn may_call(&mut self, now: Time, caller: ClientId) -> bool {
-        let full_at = &mut self.0.entry(caller).or_default().full_at;
-        let next = (*full_at).max(now) + CALL_AGAIN;
-        let may = next <= now + CALL_AGAIN * AT_ONCE;
-        if may {
-            *full_at = next;
-        }
-        may
+        self.0.entry(caller).or_default().calls.take(now, CALL_AGAIN, AT_ONCE)
     }
 
     /// A viewer watches no more.
