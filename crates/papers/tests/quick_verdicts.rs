@@ -1,5 +1,5 @@
 //! What the quick forms of the experiments say is what they said when they were last looked at:
-//! a change that turns a verdict is seen. Overlays that take longest are a test of their own, which
+//! a change that turns a verdict is seen. Those that take longest are a test of their own, which
 //! `make test` leaves out and `make long-verdicts`, behind it in continuous integration, runs.
 //!
 //! `UPDATE_VERDICTS=1 cargo test -p anabranch-papers --test quick_verdicts` (or `make verdicts`)
@@ -19,10 +19,14 @@ use rayon::prelude::*;
 /// Experiments with rows that are there only where Remy's tables are.
 const WITH_TABLES: [&str; 3] = ["xavier-fig-1", "xavier-fig-2", "remy-golden"];
 
-/// Experiments on overlays whose quick form takes half a minute or more, or is of the same kind as
-/// another's.
-const LONG: [&str; 12] = [
+/// Experiments whose quick form takes ten seconds of a processor or more, or is of the same kind as another's.
+const LONG: [&str; 17] = [
     "anabranch-learners",
+    "c3-delayed",
+    "c3-fairness",
+    "efthymiopoulos-system-helper",
+    "onion-constant-rate",
+    "raiber-table-7.2",
     "raiber-table-7.4",
     "raiber-fig-7.4",
     "raiber-fig-7.5",
