@@ -4,6 +4,7 @@
 //! Nothing depends on the machine that simulates, except that keys are drawn anew in each run; no delay
 //! follows from them.
 
+mod network;
 pub mod stepped;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use anabranch_proto::overlay::wire;
 use anabranch_proto::transfer::{Phase, block_size};
 use anabranch_sim::delay::DelayModel;
 
+pub use self::network::Downlink;
 use self::stepped::{SteppedFile, addresses, refused};
 use crate::physical::{self, Sizes};
 
@@ -34,6 +36,8 @@ pub struct OneFile {
     pub relays: Vec<(LimitModel, Rate)>,
     /// From when on relays are gone, by their place in the list.
     pub dying: Vec<(usize, Time)>,
+    /// The receiver's link, if it limits what arrives.
+    pub downlink: Option<Downlink>,
     /// Relays for each packet.
     pub hops: usize,
     /// Delays between nodes.
@@ -117,14 +121,16 @@ impl OneFile {
         block_size(&self.route(), self.packet).expect("a packet has room for data")
     }
 
-    /// What no controller exceeds, in bytes of the file a second, over relays that do not die.
+    /// What no controller exceeds, in bytes of the file a second, over relays that do not die and the receiver's link.
     fn possible(&self) -> f64 {
         let ack = wire::ack_len(&self.route()) as f64;
         let sizes = Sizes { packet: self.packet as f64, ack, payload: f64::from(self.block()) };
         let dies = |place: usize| self.dying.iter().any(|&(dying, _)| dying == place);
         let relays = self.relays.iter().enumerate().filter(|&(place, _)| !dies(place));
         let limits: Vec<Rate> = relays.map(|(_, &(_, limit))| limit).collect();
-        physical::one_sender(&limits, self.hops, &sizes)
+        let relays = physical::one_sender(&limits, self.hops, &sizes);
+        let arrives = |link: Downlink| link.rate.bytes_per_sec() / sizes.packet * sizes.payload;
+        self.downlink.map_or(relays, |link| relays.min(arrives(link)))
     }
 
     /// Sends the file.
@@ -206,6 +212,7 @@ mod tests {
             let case = OneFile {
                 relays: vec![(model, limit); 8],
                 dying: Vec::new(),
+                downlink: None,
                 hops: 3,
                 delay: DelayModel::Constant(Duration::from_nanos(50_000)),
                 jitter: 0.1,

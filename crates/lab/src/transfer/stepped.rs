@@ -17,11 +17,10 @@ use anabranch_proto::overlay::peer::{Peer, Sender};
 use anabranch_proto::overlay::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{FileSender, Limits, Receiver, TransferError, Transferred};
-use anabranch_sim::delay::JitterTail;
 use anabranch_sim::fabric::NodeId;
-use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 
 use super::OneFile;
+use super::network::Network;
 use crate::soak::disks::Disks;
 use crate::soak::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use crate::world::{Address, OnTheWire, World};
@@ -63,7 +62,7 @@ pub struct SteppedFile {
     case: OneFile,
     offer: Offer,
     file: Arc<[u8]>,
-    network: World<Peer, Pairs<Letter<Vec<u8>>>, OnTheWire, (), Disks>,
+    network: World<Peer, Network, OnTheWire, (), Disks>,
     /// What relays had refused that are gone.
     refused_before: u64,
     observed: Observed,
@@ -89,10 +88,7 @@ impl SteppedFile {
         let file: Arc<[u8]> = (0..case.length).map(|place| (place >> 8) as u8 ^ place as u8).collect();
         let (length, hash) = (case.length as u64, *blake3::hash(&file).as_bytes());
         let offer = Offer { name: FileName::sanitised("file"), length, block: case.block(), hash };
-        let config =
-            PairsConfig { delay: case.delay.clone(), jitter: case.jitter, jitter_tail: JitterTail::Normal, loss: 0.0 };
-        let pairs = Pairs::new(config, case.relays.len() + 2, case.seed);
-        let network = World::new(pairs, OnTheWire, (), disks(&file, case.seed));
+        let network = World::new(Network::new(case), OnTheWire, (), disks(&file, case.seed));
         let (case, observed) = (case.clone(), Observed::default());
         let mut world = SteppedFile { case, offer, file, network, refused_before: 0, observed };
         world.join_all();
@@ -130,6 +126,7 @@ impl SteppedFile {
         for &(model, limit) in &case.relays {
             network.join(Peer::new(RelayNode::new(model, limit), None, None));
         }
+        network.fabric_mut().put_next_behind(case.downlink);
         network.join(Peer::new(RelayNode::end(), Some(Receiver::new(identity, Limits::default())), None));
         network.join(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))));
     }
@@ -241,6 +238,7 @@ mod tests {
         OneFile {
             relays: vec![(LimitModel::Queue { longest: Duration::from_millis(200) }, limit); 8],
             dying: Vec::new(),
+            downlink: None,
             hops: 2,
             delay: DelayModel::Plane {
                 span: Duration::from_millis(60),

@@ -3,7 +3,9 @@
 //! The peers are those that ship, on their wire format; only delays and the clock are simulated, so that
 //! the figures are the same on any machine, however busy. `demo` is what `anabranch demo` sends over:
 //! twenty relays of 30 to 90 kB/s, some hundred milliseconds from each other. `lan` is eight relays of 4 MB/s,
-//! 50 us from each other. `dying` is the same, of which the first four pass nothing on after 0.1 s.
+//! 50 us from each other. `dying` is the same, of which the first four pass nothing on after 0.1 s. `home` is four relays
+//! of 4 MB/s, two for each packet, to a receiver whose link carries 1 MB/s and drops what would wait for more than 40 ms;
+//! in `home-deep` more than 250. In `home-far` and `home-far-deep` nodes are 20 ms from each other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,7 +13,7 @@ use anabranch_control::path::registry::{Entry, Pacing};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_lab::transfer::{GivenUp, Measured, OneFile};
+use anabranch_lab::transfer::{Downlink, GivenUp, Measured, OneFile};
 use anabranch_net::setup::{PACKET, SenderSetup};
 use anabranch_sim::delay::DelayModel;
 use serde::Serialize;
@@ -19,8 +21,9 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::network::{self, LimitKind};
 
-/// Relays for each packet.
+/// Relays for each packet, and of networks whose receiver has a slow link.
 const HOPS: usize = 3;
+const HOPS_TO_HOME: usize = 2;
 
 /// When relays of `dying` do.
 const DIES: Time = Time::from_nanos(100_000_000);
@@ -77,7 +80,7 @@ struct Json {
     rows: Vec<Row>,
 }
 
-const NETWORKS: [&str; 3] = ["demo", "lan", "dying"];
+const NETWORKS: [&str; 7] = ["demo", "lan", "dying", "home", "home-deep", "home-far", "home-far-deep"];
 
 const MODELS: [(&str, LimitKind); 3] =
     [("window", LimitKind::Window), ("bucket", LimitKind::Bucket), ("queue", LimitKind::Queue)];
@@ -106,15 +109,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", serde_json::to_string(&json)?);
         return Ok(());
     }
-    println!("a file over {HOPS} relays for each packet, {}, means of {} seeds", args.controller.name, args.seeds);
-    println!("                share  steady  accepted     1 %    10 %     all  round trip    lost  refused  given up");
+    let to_home =
+        if rows.iter().any(|row| is_home(row.network)) { format!(" ({HOPS_TO_HOME} to home)") } else { String::new() };
+    println!(
+        "a file over {HOPS} relays for each packet{to_home}, {}, means of {} seeds",
+        args.controller.name, args.seeds
+    );
+    let width = rows.iter().map(|row| row.network.len() + 1).max().unwrap_or(0).max(6);
+    println!(
+        "{:width$}          share  steady  accepted     1 %    10 %     all  round trip    lost  refused  given up",
+        ""
+    );
     for row in rows {
         if row.arrived == 0 {
-            println!("{:<6}{:<7} {:>88}", row.network, row.limit_model, row.given_up);
+            println!("{:<width$}{:<7} {:>88}", row.network, row.limit_model, row.given_up);
             continue;
         }
         println!(
-            "{:<6}{:<7} {:>6.1} % {:>5.1} % {:>7.2} s {:>6.2} s {:>5.2} s {:>5.2} s {:>8.1} ms {:>5.2} % {:>6.2} % {:>7}",
+            "{:<width$}{:<7} {:>6.1} % {:>5.1} % {:>7.2} s {:>6.2} s {:>5.2} s {:>5.2} s {:>8.1} ms {:>5.2} % {:>6.2} % {:>7}",
             row.network,
             row.limit_model,
             100.0 * row.share,
@@ -170,22 +182,35 @@ fn check(controller: &'static Entry, parameters: &toml::Table) -> Result<(), Fai
     setup.build().map(drop).map_err(|error| Failure::new(error.to_string()))
 }
 
+/// Whether its receiver has a slow link.
+fn is_home(network: &str) -> bool {
+    network.starts_with("home")
+}
+
 fn case(network: &str, kind: LimitKind, controller: &'static Entry, seed: u64) -> OneFile {
+    let is_home = is_home(network);
+    let near = Duration::from_nanos(50_000);
     let (limits, delay, length) = if network == "demo" {
         let limits: Vec<Rate> =
             (0..20).map(|relay| Rate::from_bytes_per_sec_f64(60e3 * (0.5 + f64::from(relay) / 19.0))).collect();
         let (span, access) = (Duration::from_millis(100), Duration::from_millis(5));
         (limits, DelayModel::Plane { span, access, stretch: 1.0 }, 6_000_000)
+    } else if is_home {
+        let delay = if network.contains("far") { Duration::from_millis(20) } else { near };
+        (vec![Rate::from_bytes_per_sec(4_000_000); 4], DelayModel::Constant(delay), 6_000_000)
     } else {
         let limits = vec![Rate::from_bytes_per_sec(4_000_000); 8];
-        (limits, DelayModel::Constant(Duration::from_nanos(50_000)), 20_000_000)
+        (limits, DelayModel::Constant(near), 20_000_000)
     };
+    let queue = Duration::from_millis(if network.ends_with("deep") { 250 } else { 40 });
+    let downlink = is_home.then_some(Downlink { rate: Rate::from_bytes_per_sec(1_000_000), queue });
     let mut phases = Rng::stream(seed, "phases");
     let relays = limits.into_iter().map(|limit| (kind.model(limit, Duration::from_secs_f64(phases.uniform())), limit));
     OneFile {
         dying: if network == "dying" { (0..4).map(|relay| (relay, DIES)).collect() } else { Vec::new() },
         relays: relays.collect(),
-        hops: HOPS,
+        downlink,
+        hops: if is_home { HOPS_TO_HOME } else { HOPS },
         delay,
         jitter: 0.1,
         controller,
