@@ -60,11 +60,16 @@ impl Delivered {
         PacketRate::from(self.rate) * GROWTH + first
     }
 
-    /// The most that a destination may be sent, of which `first` is no matter what came: what relays grant says nothing
-    /// of its access.
+    /// y.
     #[inline]
-    pub fn begins(&self, first: PacketRate) -> PacketRate {
-        PacketRate::from(self.rate) * STARTUP + first
+    pub fn rate(&self) -> PacketRate {
+        self.rate.into()
+    }
+
+    /// What a destination may be sent for what came: what relays grant says nothing of its access.
+    #[inline]
+    pub fn begins(&self) -> PacketRate {
+        self.rate() * STARTUP
     }
 
     /// How far a rate may grow that other evidence would let grow for ever, as where all that is lost is lost by

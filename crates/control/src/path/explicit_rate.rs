@@ -32,11 +32,12 @@
 
 use serde::Deserialize;
 
-use super::ceiling::{Startup, smoothed};
+use super::ceiling::Startup;
 use super::credits::Credits;
 use super::delays::Delays;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
+use super::round_trips::RoundTrips;
 use super::setup::{Factory, factory};
 use super::stamp_changes::StampChanges;
 use super::timeouts::{LEAST, LossRates, MOST, TimeoutsConfig};
@@ -80,6 +81,8 @@ pub struct ExplicitRateConfig {
     pub sums: bool,
     /// Whether what a sender's one destination is sent is bounded by what lately arrived there.
     pub begins: bool,
+    /// Whether a queue before that one, which round trips tell of, bounds it further.
+    pub queues: bool,
     /// Whether that one has a rate of its own once it seems to lose.
     pub caps: bool,
     /// Whether relays are set aside over which nothing comes any more.
@@ -104,6 +107,7 @@ impl Default for ExplicitRateConfig {
             tries: true,
             sums: true,
             begins: true,
+            queues: true,
             caps: true,
             dies: true,
         }
@@ -272,8 +276,7 @@ pub struct ExplicitRate {
     relays: Box<[Relay]>,
     /// What loss allows over each relay; nothing as long as all stamp.
     loss_rates: Option<LossRates>,
-    /// The mean of all; zero before the first.
-    round_trip: Duration,
+    round_trips: RoundTrips,
     /// What half of the relays lose at most, and grant at most, when it was looked at last.
     usual_loss: f64,
     usual_grant: PacketRate,
@@ -307,7 +310,7 @@ pub fn build(parameters: &toml::Table) -> Result<Factory, ParameterError> {
         stamp_changes: StampChanges::new(setup.peers),
         relays: vec![Relay::new(setup.start); setup.peers].into(),
         loss_rates: None,
-        round_trip: Duration::ZERO,
+        round_trips: RoundTrips::default(),
         usual_loss: 0.0,
         usual_grant: PacketRate::ZERO,
         outcomes: 0,
@@ -345,7 +348,7 @@ impl ExplicitRate {
 
     /// An ACK has come, in time or late.
     fn on_round_trip(&mut self, report: &Report<'_>) {
-        self.round_trip = smoothed(self.round_trip, report.round_trip());
+        self.round_trips.learn(report);
         self.delays.learn(report);
     }
 
@@ -359,9 +362,13 @@ impl ExplicitRate {
     /// What the destination may be sent, if that is bounded.
     fn startup(&self, report: &Report<'_>) -> Option<Startup> {
         let arrived = &self.relays[report.destination.index()].delivered;
-        let startup = || Startup::of(arrived, self.round_trip, self.relays.len() - 1, report.path.len());
+        let startup = || Startup::of(arrived, self.round_trips.mean(), self.relays.len() - 1, report.path.len());
         let startup = self.config.begins.then(startup).flatten()?;
-        Some(if self.grants() { startup } else { startup.blind() })
+        Some(match self.grants() {
+            true if self.config.queues => startup.unqueued(&self.round_trips),
+            true => startup,
+            false => startup.blind(),
+        })
     }
 
     /// Whether the destination could have lost a packet. If there is no other it has part in all that is lost, but is not
@@ -393,12 +400,12 @@ impl ExplicitRate {
         let usual_loss = self.usual_loss.max(LEAST_LOSS);
         // What goes to a node counts against its rate as well.
         let destination = &mut self.relays[report.destination.index()];
-        destination.delivered.learn(report.now, has_come, self.round_trip);
+        destination.delivered.learn(report.now, has_come, self.round_trips.mean());
         for (place, (hop, blame)) in report.path.iter().zip(blames).enumerate() {
             let stamp = self.stamp(report, place);
             let others_live = !has_come && self.others_live(report, place);
             let relay = &mut self.relays[hop.slot.index()];
-            relay.delivered.learn(report.now, has_come, self.round_trip);
+            relay.delivered.learn(report.now, has_come, self.round_trips.mean());
             if has_come {
                 if relay.is_unknown() && relay.aside_until.take().is_some() {
                     relay.is_back = true;
@@ -476,7 +483,7 @@ impl ExplicitRate {
         if !self.config.steps {
             return granted;
         }
-        let allowed = relay.delivered.allows(first_rate(self.round_trip).max(LEAST));
+        let allowed = relay.delivered.allows(first_rate(self.round_trips.mean()).max(LEAST));
         granted.min(allowed.max(self.usual_grant))
     }
 
@@ -527,7 +534,7 @@ impl PathController for ExplicitRate {
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
-        if report.outcome == Outcome::TimedOut && self.round_trip == Duration::ZERO {
+        if report.outcome == Outcome::TimedOut && self.round_trips.mean() == Duration::ZERO {
             return self.try_sooner(report);
         }
         let mut blames = [Blame::default(); super::MAX_RELAYS];

@@ -30,6 +30,7 @@ mod random;
 mod refused;
 pub mod registry;
 pub mod report;
+mod round_trips;
 mod rounds;
 pub mod setup;
 pub mod slot;

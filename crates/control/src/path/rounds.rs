@@ -7,6 +7,8 @@
 //!                             rate <- rate (1 + g),           g <- min(2 g, g*)      beyond
 //! ```
 //!
+//! While a queue stands before a destination, g starts anew: what it grows by is lost as soon as that is full.
+//!
 //! "More" is by two standard deviations of what chance loses, of ten packets at least. θ is BBRv3's
 //! (draft-ietf-ccwg-bbr, BBRLossThresh); s is the threshold of slow start (RFC 5681). b is loss that does not follow
 //! load: what is lost of the packets of a round whose rate is what arrived of the one before. g*, and what counts as such
@@ -25,7 +27,7 @@ const MOST_BASE: f64 = 0.2;
 
 /// g after a loss, and g*.
 const LEAST_GROWTH: f64 = 0.01;
-const MOST_GROWTH_OF_DESTINATION: f64 = 0.25;
+pub const MOST_GROWTH_OF_DESTINATION: f64 = 0.25;
 const MOST_GROWTH_OF_RELAY: f64 = 0.1;
 
 /// The rate over what takes nothing. One lost packet may be chance, so that it grows to twice as much.
@@ -94,6 +96,11 @@ impl Rounds {
         }
     }
 
+    /// Those of a rate that is known already, if it is.
+    pub fn at(self, rate: Option<PacketRate>) -> Rounds {
+        Rounds { rate, ..self }
+    }
+
     /// Those of a relay, of a rate that doubles until much is lost.
     pub fn starting(report: &Report<'_>, rate: PacketRate) -> Rounds {
         Rounds { rate: Some(rate), threshold: PacketRate(f64::INFINITY), ..Rounds::new(report, Rule::Relay) }
@@ -107,6 +114,11 @@ impl Rounds {
     /// It is at most this.
     pub fn bound(&mut self, most: PacketRate) {
         self.rate = self.rate.map(|rate| rate.min(most));
+    }
+
+    /// A queue stands: growth begins anew.
+    pub fn slow_down(&mut self) {
+        self.growth = LEAST_GROWTH;
     }
 
     /// It doubles again until more is lost.

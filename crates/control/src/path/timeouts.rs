@@ -26,10 +26,11 @@
 
 use serde::Deserialize;
 
-use super::ceiling::{Startup, smoothed};
+use super::ceiling::Startup;
 use super::credits::Credits;
 use super::delivered::{Delivered, first_rate};
 use super::losses::{Blame, Losses};
+use super::round_trips::smoothed;
 use super::rounds::{Rounds, TOLERATED};
 use super::setup::{Factory, factory};
 use super::{Hop, Outcome, PathController, Report, Slot};
