@@ -48,8 +48,9 @@ const ALONE: u32 = 128;
 /// queue (`round_trips.rs`), and RFC 6928's initial window to each of n paths that have no relay in common. Of what is sent
 /// so, 4 ln 2 y (d0 + η) and 10 n packets that arrive are on their way at once, by Little's law: as in BBR, a gain times
 /// the product of bandwidth and least delay, so that a queue before the destination does not grow beyond that. (BBR's gain
-/// there is 2; a file over fast relays a third of a second away then took an eighth longer.) It holds ever after: relays that die, over which most is lost, leave the second term to find out which,
-/// where a window would be full of what never arrives.
+/// there is 2; a file over fast relays a third of a second away then took an eighth longer.) It holds ever after: relays
+/// that die, over which most is lost, leave the second term to find out which, where a window would be full of what never
+/// arrives.
 ///
 /// Where the last round trip took longer than d, that counts in its place, or a queue would be full before the mean knows of
 /// it. Where relays do not say what they may be sent, the rate is not more than 20 n / t after a silence of t > 2 d, in which
