@@ -92,9 +92,9 @@ fn a_receiver_is_sent_about_what_its_link_carries_whatever_relays_grant() {
     if machines.tc(1, slow).is_none() {
         return println!("skipped: a slow link needs the command tc and a token bucket");
     }
-    // 81 % before there was a bound, 38 before a startup, and 23 since, nearly all in the first second: the range was
-    // set after each. What other programs hold up costs some runs more (32 and 19 % once each, at less than half of the
-    // line's rate), and a flood all of them.
+    // 81 % before there was a bound, 38 before a startup, 23 before a queue counted, and 6 since, in the first second: the
+    // range was set after each. What other programs hold up costs some runs more (32 and 19 % once each, at less than half
+    // of the line's rate, when it was 23), and a flood all of them.
     let runs: Vec<OverSlowAccess> =
         (0..6).map(|_| over_a_slow_access(&machines)).take_while(|run| !run.is_near_the_line()).collect();
     assert!(runs.len() < 6, "{runs:?}");
@@ -110,7 +110,7 @@ struct OverSlowAccess {
 
 impl OverSlowAccess {
     fn is_near_the_line(&self) -> bool {
-        self.lost < 0.3 && self.bytes_per_second > 600_000.0
+        self.lost < 0.15 && self.bytes_per_second > 600_000.0
     }
 }
 
