@@ -359,11 +359,13 @@ impl ExplicitRate {
         report.path.iter().enumerate().filter(is_other).all(|(_, hop)| self.relays[hop.slot.index()].heard >= sent_at)
     }
 
-    /// What the destination may be sent, if that is bounded.
+    /// What the destination may be sent, if that is bounded: only that of all packets is.
     fn startup(&self, report: &Report<'_>) -> Option<Startup> {
+        if !self.config.begins || !self.credits.is_only(report.destination) {
+            return None;
+        }
         let arrived = &self.relays[report.destination.index()].delivered;
-        let startup = || Startup::of(arrived, self.round_trips.mean(), self.relays.len() - 1, report.path.len());
-        let startup = self.config.begins.then(startup).flatten()?;
+        let startup = Startup::of(arrived, self.round_trips.mean(), self.relays.len() - 1, report.path.len())?;
         Some(match self.grants() {
             true if self.config.queues => startup.unqueued(&self.round_trips),
             true => startup,
