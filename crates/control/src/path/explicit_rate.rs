@@ -87,6 +87,8 @@ pub struct ExplicitRateConfig {
     pub caps: bool,
     /// Whether relays are set aside over which nothing comes any more.
     pub dies: bool,
+    /// Whether packets that leave together take one path.
+    pub trains: bool,
 }
 
 impl Default for ExplicitRateConfig {
@@ -110,6 +112,7 @@ impl Default for ExplicitRateConfig {
             queues: true,
             caps: true,
             dies: true,
+            trains: true,
         }
     }
 }
@@ -122,6 +125,9 @@ impl ExplicitRateConfig {
         }
         if !self.counts {
             credits = credits.without_destinations();
+        }
+        if self.trains {
+            credits = credits.with_trains();
         }
         if self.evens { credits.without_drift() } else { credits }
     }

@@ -37,6 +37,7 @@ pub mod slot;
 mod stamp_changes;
 mod timeouts;
 mod tomography;
+mod train;
 
 use core::fmt::Debug;
 use std::sync::{Arc, Mutex};

@@ -55,6 +55,9 @@ pub struct Args {
     /// The sender's controller
     #[arg(long, value_name = "NAME", default_value = "explicit-rate", value_parser = network::controller)]
     controller: &'static Entry,
+    /// A parameter of the controller
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -90,6 +93,7 @@ struct Done {
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    network::parameters(args.controller.name, &args.set)?;
     setup::check_hops(args.hops, args.relays.into()).map_err(|error| Failure::new(error.to_string()))?;
     let folder = tempfile::tempdir()?;
     let json = Json { udp_us_per_packet: udp::passages_us(args.hops)?, ..measure(args, folder.path())? };
@@ -163,7 +167,7 @@ fn transfer<'scope>(
         peers,
         hops: args.hops,
         controller: args.controller,
-        parameters: toml::Table::new(),
+        parameters: network::parameters(args.controller.name, &args.set)?,
         pacing: Pacing::Burst,
         upload: None,
         packet: PACKET,
