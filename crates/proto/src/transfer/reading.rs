@@ -104,6 +104,8 @@ pub const MOST_KEPT: usize = PART as usize * MAX_PARTS;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use crate::overlay::message::FileName;
     use proptest::prelude::*;
@@ -112,8 +114,12 @@ mod tests {
         Offer { name: FileName::sanitised("a"), length, block, hash: [0; 32] }
     }
 
-    fn byte(place: u64) -> u8 {
-        (place * 31 % 251) as u8
+    /// The longest file of the tests.
+    static CONTENT: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..4_000_000u32).map(|place| (place * 31 % 251) as u8).collect());
+
+    fn bytes(range: Range<u64>) -> &'static [u8] {
+        &CONTENT[range.start as usize..range.end as usize]
     }
 
     #[test]
@@ -123,9 +129,8 @@ mod tests {
         assert_eq!(file.block(3000, 1000), None);
         let jobs: Vec<Range<u64>> = std::iter::from_fn(|| file.next_job()).collect();
         assert_eq!(jobs, [0..65_000, 65_000..130_000], "each once, in whole blocks");
-        file.on_read(0, Ok((0..65_000).map(byte).collect())).unwrap();
-        let expected: Vec<u8> = (3000..4000).map(byte).collect();
-        assert_eq!(file.block(3000, 1000), Some(&expected[..]));
+        file.on_read(0, Ok(bytes(0..65_000).to_vec())).unwrap();
+        assert_eq!(file.block(3000, 1000), Some(bytes(3000..4000)));
         assert_eq!(file.block(130_000, 1000), None);
         assert_eq!(file.next_job(), Some(130_000..195_000));
         assert_eq!(file.next_job(), None, "no more than two are read at a time");
@@ -152,10 +157,10 @@ mod tests {
                     let job = file.next_job();
                     prop_assert!(job.is_some() && turns <= MAX_READS, "{job:?}");
                     let job = job.unwrap();
-                    file.on_read(job.start, Ok(job.map(byte).collect())).unwrap();
+                    file.on_read(job.start, Ok(bytes(job).to_vec())).unwrap();
                     turns += 1;
                 };
-                prop_assert!(given.into_iter().eq((offset..offset + size as u64).map(byte)));
+                prop_assert_eq!(given, bytes(offset..offset + size as u64));
                 prop_assert!(file.kept() <= MOST_KEPT);
             }
         }

@@ -78,12 +78,12 @@ fn an_audience_that_is_too_large_is_listed_in_part_and_that_part_is_around_who_a
     for node in 1..=count {
         stage.network.join(node, client(MBIT(4)), MBIT(4));
     }
-    stage.run(at(4000));
+    stage.run(at(2500));
     let StreamPeer::Server(server) = stage.network.peer(SERVER) else { panic!("a server") };
-    let all = server.overlay(at(4000));
+    let all = server.overlay(at(2500));
     assert!(all.watching > MOST_LISTED as u32, "{}", all.watching);
     look(&mut stage, 70);
-    stage.run(at(5000));
+    stage.run(at(3500));
     let (_, view) = seen(&stage, 70).unwrap();
     let me = stage.client(70).id().unwrap();
     assert!(view.viewers.len() <= MOST_LISTED && view.viewers.iter().any(|viewer| viewer.client == me));
