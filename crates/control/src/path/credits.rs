@@ -448,7 +448,7 @@ mod tests {
             while credits.take(now, DESTINATION, &mut path, &mut rng) {
                 paths.push((now, path.map(|hop| hop.slot)));
             }
-            now = now + Duration::from_millis(1);
+            now += Duration::from_millis(1);
         }
         paths
     }
