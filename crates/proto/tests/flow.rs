@@ -54,6 +54,20 @@ fn a_lone_loss_is_repaired_after_a_probe_and_the_timeout_doubles() {
 }
 
 #[test]
+fn what_was_late_and_copied_by_a_probe_counts_twice_though_nothing_was_lost_and_the_copy_is_counted() {
+    let mut sender = sender("fixed", "window = 1.0");
+    sender.write(ME, 1000, true);
+    sender.poll(Time::ZERO).unwrap();
+    let due = sender.timer().unwrap();
+    sender.on_timer(due);
+    sender.poll(due).unwrap();
+    let ack = Ack { ranges: AckRanges::new([(0, 1)]), delay: Duration::ZERO, ce_count: 0 };
+    sender.on_ack(due + RTT, ME, &ack).unwrap();
+    assert_eq!((sender.delivered(), sender.packets_lost(), sender.packets_copied()), (Bytes::new(2000), 0, 1));
+    assert!(sender.is_done());
+}
+
+#[test]
 fn an_ack_of_what_was_never_sent_is_refused_and_changes_nothing() {
     let mut sender = sender("fixed", "window = 4.0");
     sender.write(ME, u64::MAX, false);

@@ -113,10 +113,10 @@ fn turn_until(senders: &mut Senders, mut done: impl FnMut(&SenderEvent) -> bool)
     }
 }
 
-/// Whether so many bytes have come. What is late on a busy machine is sent again, and counts twice.
+/// Whether so many bytes have come. What is late on a busy machine is sent again, as lost or by a probe, and counts twice.
 fn is_of(sender: &FlowSender, bytes: u64) -> bool {
     let again = sender.delivered().get().checked_sub(bytes);
-    again.is_some_and(|again| again <= sender.packets_lost() * 1500)
+    again.is_some_and(|again| again <= (sender.packets_lost() + sender.packets_copied()) * 1500)
 }
 
 fn transfer(controller: &str, segmentation: bool, bytes: u64, change: impl FnOnce(&mut FlowSpec)) {

@@ -52,13 +52,15 @@ pub struct FlowSender {
     pushes: bool,
     /// When the last packet with new data left, and how many left then.
     together: (Time, u32),
+    /// Probes that carried a copy of data in flight.
+    copied: u64,
 }
 
 impl FlowSender {
     /// Sends under `controller`, which draws from `rng`, to `receivers` receivers.
     pub fn new(config: SenderConfig, controller: Box<dyn FlowController>, receivers: usize, rng: Rng) -> FlowSender {
         let window = SharedWindow::new(config, controller, receivers, rng);
-        FlowSender { window, write: None, later: VecDeque::new(), pushes: false, together: (Time::ZERO, 0) }
+        FlowSender { window, write: None, later: VecDeque::new(), pushes: false, together: (Time::ZERO, 0), copied: 0 }
     }
 
     /// Hands over `bytes` for `to`, behind all that was handed over before; `last` if the
@@ -199,7 +201,9 @@ impl FlowSender {
             return Some(self.take(to, Source::Again));
         }
         if self.write.as_ref().is_none_or(|write| write.to != to) {
-            return space.copy_oldest();
+            let copy = space.copy_oldest();
+            self.copied += u64::from(copy.is_some());
+            return copy;
         }
         Some(self.take(to, Source::Write))
     }
@@ -291,6 +295,12 @@ impl FlowSender {
     /// Packets declared lost, those that were only late among them.
     pub fn packets_lost(&self) -> u64 {
         self.window.packets_lost()
+    }
+
+    /// Probes that carried a copy of data in flight (RFC 9002, 6.2.4): it may come twice, though no packet was declared
+    /// lost.
+    pub fn packets_copied(&self) -> u64 {
+        self.copied
     }
 
     /// Packets that were acknowledged after they had been declared lost: they were only late.
