@@ -3,7 +3,7 @@
 //! in packets of their rates.
 
 use super::ceiling::{Ceiling, Startup};
-use super::train::Train;
+use super::train::{self, Train};
 use super::{Hop, Outcome, Report, Slot};
 use crate::pacer::{burst_of, charged};
 use crate::rng::Rng;
@@ -28,10 +28,6 @@ const TRIES: usize = 100;
 /// So many packets to a sender's one destination, which may take little, take no relay on trial before one does that
 /// could do without.
 const UNTRIED: u8 = 3;
-
-/// A relay that may not save up as much is given one packet at a time: that its schedule is moved is no leave to give it
-/// two.
-const LEAST_TRAIN: Packets = Packets(2.0);
 
 /// A packet is moved by a random part of its relay's interval, at most this to either side: relays of equal rates
 /// would else meet on the same paths again and again, and no outcome would tell them apart.
@@ -219,19 +215,19 @@ impl Credits {
     /// Chooses the relays of a packet that leaves now: those of the last one, if it leaves together with that. False if too
     /// few are due.
     fn fill(&mut self, now: Time, destination: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
-        let Some(mut train) = self.train else { return self.choose(now, destination, path, rng) };
+        let Some(mut last) = self.train else { return self.choose(now, destination, path, rng) };
         let may = |slot: Slot| {
             let index = slot.index();
-            self.due[index] <= now && burst_of(self.rate_at(index)) >= LEAST_TRAIN && !self.on_trial[index]
+            self.due[index] <= now && burst_of(self.rate_at(index)) >= train::LEAST && !self.on_trial[index]
         };
-        let follows = train.follow(now, destination, path.len(), may).map(|slots| {
+        let follows = last.follow(now, destination, path.len(), may).map(|slots| {
             path.iter_mut().zip(slots).for_each(|(hop, &slot)| hop.slot = slot);
         });
         let is_chosen = follows.is_some() || self.choose(now, destination, path, rng);
         if follows.is_none() && is_chosen {
-            train.begin(now, destination, path);
+            last.begin(now, destination, path);
         }
-        self.train = Some(train);
+        self.train = Some(last);
         is_chosen
     }
 

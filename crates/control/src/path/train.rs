@@ -3,6 +3,11 @@
 
 use super::{Hop, MAX_RELAYS, Slot};
 use crate::time::{Duration, Time};
+use crate::units::Packets;
+
+/// A relay that may not save up as much is given one packet at a time: that its schedule is moved is no leave to give it
+/// two.
+pub const LEAST: Packets = Packets(2.0);
 
 /// What leaves together is no more than a millisecond carries, as in Linux's TCP (`tcp_tso_autosize`)...
 const LONGEST: Duration = Duration::from_millis(1);
@@ -11,7 +16,7 @@ const LONGEST: Duration = Duration::from_millis(1);
 const MOST: u8 = 16;
 
 /// As many outcomes in a row without a loss, and packets leave together: while it is not known what loses them, each tells
-/// most over a path of its own. Where half of eight relays died, files stood still else.
+/// most over a path of its own. Where half of eight relays died, some files did not arrive else.
 const CALM: u8 = 32;
 
 /// The path of the last packet, for those that leave soon after it to the same destination.
