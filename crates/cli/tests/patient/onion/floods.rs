@@ -139,7 +139,7 @@ fn seed(rng: &mut Rng) -> [u8; 32] {
 #[test]
 fn an_exit_flooded_with_openings_and_descriptors_carries_a_download() {
     const LENGTH: usize = 4_000_000;
-    let mut overlay = Overlay::start(140, 8, None, |path| match path {
+    let mut overlay = Overlay::start(240, 8, None, |path| match path {
         "/small" => Some(pattern(10_000)),
         "/large" => Some(pattern(LENGTH)),
         _ => None,

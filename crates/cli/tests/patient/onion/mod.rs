@@ -73,6 +73,12 @@ impl Process {
         }
     }
 
+    /// Where it serves its metrics, if it was asked to.
+    fn metrics(&self) -> String {
+        let line = self.line_where(|line| line.starts_with("metrics at http://"));
+        line["metrics at http://".len()..].trim_end_matches("/metrics").to_owned()
+    }
+
     /// Ends it at once, as `kill -9` does.
     fn kill(&mut self) {
         self.child.kill().expect("it was there");
@@ -240,7 +246,7 @@ fn authority_folder(folder: &Path, number: u8) -> PathBuf {
 
 fn start_authority(folder: &Path, network: &Path, number: u8) -> Process {
     let (network, state) = (network.display().to_string(), authority_folder(folder, number).display().to_string());
-    Process::start(&["onion", "authority", "--network", &network, "--state", &state])
+    Process::start(&["onion", "authority", "--network", &network, "--state", &state, "--metrics", "127.0.0.1:0"])
 }
 
 fn host(network: u8) -> std::net::IpAddr {

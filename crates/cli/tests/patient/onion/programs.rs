@@ -162,15 +162,15 @@ fn p11_names_are_resolved_at_the_exit_and_nowhere_else() {
 
 #[test]
 fn loops_come_back_and_delays_are_waited_for_and_the_proxy_reports_both() {
-    let metrics = TcpListener::bind("127.0.0.1:0").and_then(|at| at.local_addr()).expect("loopback").to_string();
     let start = |part: Part, _: &Path, arguments: &[&str]| match part {
         Part::Relay(_) => Process::start(arguments),
         Part::Proxy => {
-            let more = ["--delay", "50", "--loops", "20", "--metrics", &metrics];
+            let more = ["--delay", "50", "--loops", "20", "--metrics", "127.0.0.1:0"];
             Process::start(&[arguments, &more].concat())
         }
     };
     let overlay = Overlay::start_with(90, 6, None, start, |path| (path == "/page").then(|| b"page".to_vec()));
+    let metrics = overlay.proxy.metrics();
     overlay.fetch("/page", |_| {});
     let begun = Instant::now();
     overlay.fetch("/page", |_| {});
