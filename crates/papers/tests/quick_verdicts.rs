@@ -20,7 +20,7 @@ use rayon::prelude::*;
 const WITH_TABLES: [&str; 3] = ["xavier-fig-1", "xavier-fig-2", "remy-golden"];
 
 /// Experiments whose quick form takes ten seconds of a processor or more, or is of the same kind as another's.
-const LONG: [&str; 17] = [
+const LONG: [&str; 19] = [
     "anabranch-learners",
     "c3-delayed",
     "c3-fairness",
@@ -28,6 +28,8 @@ const LONG: [&str; 17] = [
     "onion-constant-rate",
     "raiber-table-7.2",
     "raiber-table-7.4",
+    "raiber-table-7.5",
+    "raiber-fig-7.3",
     "raiber-fig-7.4",
     "raiber-fig-7.5",
     "raiber-fig-7.6",
