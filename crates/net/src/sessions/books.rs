@@ -333,6 +333,8 @@ impl<A: WireApplication> Books<A> {
         if let Some(connection) = self.connection_mut(handle) {
             connection.stage = Stage::Open;
             connection.sending = connection.quic.streams().open(Dir::Uni);
+            let member = connection.member;
+            self.window.set_established(member);
         }
         self.write(handle);
     }
@@ -368,6 +370,8 @@ impl<A: WireApplication> Books<A> {
         connection.session = None;
         connection.quic.close(instant, code, Bytes::new());
         (connection.outbound, connection.inbound) = Default::default();
+        let member = connection.member;
+        self.window.end(member);
         self.set_dirty(handle);
     }
 

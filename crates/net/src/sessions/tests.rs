@@ -323,6 +323,26 @@ fn who_vanishes_is_silent_then_gone_and_holds_nobody_up() {
     world.until("its end", |world| world.app(0).events.contains(&Event::Closed(gone, Closed::TimedOut)));
 }
 
+/// Where all of a crowd open sessions to each other at once, each has its window full of handshakes that the others do not
+/// answer, as theirs are.
+#[test]
+fn who_waits_for_handshakes_of_its_own_answers_those_of_others() {
+    let mut world = World::with_peers(2);
+    let packet = SessionConfig::default().packet;
+    for peer in 0..2 {
+        world.runtime.machine_mut(peer).set_bounds(Bounds { fixed: Some(packet), ..Bounds::default() });
+    }
+    let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = deaf.local_addr().unwrap();
+    (0..2).for_each(|peer| _ = world.open(peer, to, None));
+    let begun = world.runtime.now();
+    world.run_for(Duration::from_millis(50));
+    world.opened(0, 1);
+    // What nobody answers is given up after three probe timeouts, of a second each before anything is known.
+    let took = world.runtime.now().since(begun);
+    assert!(took < Duration::SECOND, "{took:?}");
+}
+
 #[test]
 fn nobody_answers_and_the_attempt_ends() {
     let mut world = World::with_peers(1);

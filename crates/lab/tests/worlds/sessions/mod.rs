@@ -315,7 +315,7 @@ fn messages_arrive_after_probes_that_were_lost_in_a_row() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn messages_come_once_and_in_order_whatever_is_lost_doubled_or_late(

@@ -42,6 +42,8 @@ pub(super) struct Member {
     /// Of that, what counts in the common window: nothing while it is given up.
     pub counted: Bytes,
     pub newest_acked: Option<Time>,
+    /// Both ends have proved who they are.
+    pub is_established: bool,
     /// Since when an ACK is awaited: since the last one, or since the first packet after it.
     pub waiting_since: Option<Time>,
     /// When its silence was due: ACKs that have come meanwhile are read first.

@@ -11,6 +11,10 @@
 //! the one controller allows. The library tells shares what leaves, arrives and is lost; they tell the
 //! controller, to which every connection is a receiver.
 //!
+//! A handshake may have two packets in flight whatever others have (RFC 9002, 7.2, has no connection's window smaller):
+//! peers that open sessions to each other at once have their windows full of handshakes, and if none answered before its
+//! own are answered, all would wait until those are given up.
+//!
 //! A receiver is *silent* once a packet to it has waited for a probe timeout, counted from the last ACK or the
 //! first packet behind it. At the second one in a row, three after the last sign of life, what is in flight
 //! to it counts no more: it would hold up the others until the connection is over. Both are as in the
@@ -58,6 +62,16 @@ impl SharedWindow {
     /// The member of the connection that has just begun.
     pub fn take_newest(&self) -> Option<u32> {
         self.lock().newest.take()
+    }
+
+    /// The handshake of a connection is over.
+    pub fn set_established(&self, member: u32) {
+        self.lock().member(member).is_established = true;
+    }
+
+    /// A connection ends: nobody answers any more to what is in flight over it.
+    pub fn end(&self, member: u32) {
+        self.lock().end(member);
     }
 
     /// Reports to the controller what a connection has brought, whose mean round trip is `mean` to the library.

@@ -15,6 +15,9 @@ use super::state::State;
 /// is so large. The common pacer paces.
 const UNPACED: u64 = 1 << 40;
 
+/// Packets that a handshake may have in flight, whatever others have.
+const HANDSHAKE_PACKETS: u64 = 2;
+
 /// Makes shares.
 #[derive(Debug)]
 pub struct Factory(pub(super) SharedWindow);
@@ -88,12 +91,14 @@ impl Controller for Share {
 
     fn window(&self) -> u64 {
         self.with(|state, number| {
-            let own = state.member(number).in_flight;
+            let member = state.member(number);
+            let own = member.in_flight;
+            let least = if member.is_established { Bytes::ZERO } else { member.mtu * HANDSHAKE_PACKETS };
             // A window above 0 always admits one packet to an empty network, however small it is.
             if state.is_empty() {
                 return u64::MAX / 2;
             }
-            (own + state.left()).get()
+            (own + state.left()).max(least).get()
         })
     }
 

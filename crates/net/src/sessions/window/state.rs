@@ -133,6 +133,16 @@ impl State {
         self.abandon(self.last, number, &packets, true);
     }
 
+    /// The connection is as good as over: the library keeps it for some probe timeouts yet (RFC 9000, 10.2), in which
+    /// what is in flight is answered no more.
+    pub fn end(&mut self, number: u32) {
+        self.recount(number, Bytes::ZERO);
+        let member = self.member(number);
+        member.waiting_since = None;
+        let packets: Vec<Sent> = member.packets.drain(..).map(|packet| packet.sent).collect();
+        self.abandon(self.last, number, &packets, false);
+    }
+
     fn abandon(&mut self, now: Time, number: u32, packets: &[Sent], is_gone: bool) {
         self.shared.abandon(now, PeerId(number), packets, is_gone);
         self.refresh();

@@ -14,7 +14,14 @@ fn shared(packets: u64) -> SharedWindow {
     window
 }
 
+/// Of a connection that stands.
 fn share(window: &SharedWindow) -> (Box<dyn Controller>, u32) {
+    let (share, member) = handshaking(window);
+    window.set_established(member);
+    (share, member)
+}
+
+fn handshaking(window: &SharedWindow) -> (Box<dyn Controller>, u32) {
     let share = window.factory().build(Instant::now(), 1200);
     (share, window.take_newest().unwrap())
 }
@@ -57,6 +64,31 @@ fn all_connections_together_have_no_more_in_flight_than_the_window() {
     let loss = PACKET;
     window.lock().on_packet_lost(second, 0, loss, false);
     assert_eq!((one.window(), window.in_flight()), (3000, PACKET * 2));
+}
+
+#[test]
+fn a_handshake_may_have_two_packets_in_flight_whatever_others_have() {
+    let window = shared(2);
+    let [(_one, first), (other, second)] = [share(&window), handshaking(&window)];
+    (0..2).for_each(|packet| send(&window, first, 0, packet));
+    assert_eq!(other.window(), 2400);
+    send(&window, second, 0, 0);
+    assert_eq!((other.window(), window.in_flight()), (2400, PACKET * 3));
+    window.set_established(second);
+    assert_eq!(other.window(), 1000, "what it has in flight, and nothing is left");
+    assert!(!window.has_room(at(0), PACKET, Bytes::ZERO));
+}
+
+#[test]
+fn what_is_in_flight_over_a_connection_that_ends_is_neither_missed_nor_lost() {
+    let window = shared(4);
+    let [(one, first), (other, second)] = [share(&window), share(&window)];
+    (0..2).for_each(|packet| send(&window, first, 0, packet));
+    send(&window, second, 0, 0);
+    window.end(first);
+    assert_eq!((window.in_flight(), other.window(), one.window()), (PACKET, 4000, 3000));
+    ack(&window, second, (20, 0), 0, 0);
+    assert_eq!((silences(&window, 60_000), window.totals().2), (vec![], Bytes::ZERO));
 }
 
 #[test]
