@@ -34,7 +34,10 @@ interfaces:
 WHOLE := --workspace --locked --profile ci --features anabranch-py/module
 export PYO3_NO_PYTHON := 1
 export PYO3_BUILD_EXTENSION_MODULE := 1
-test build computing commands waiting figures python long-verdicts: export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/contrib/rustc-for-tests.sh
+# Behind it what is set already; a make that this one begins has it from here.
+RUSTC_BEHIND ?= $(RUSTC_WRAPPER)
+export RUSTC_BEHIND := $(RUSTC_BEHIND)
+test build computing commands waiting figures python long-verdicts: export RUSTC_WRAPPER := $(CURDIR)/contrib/rustc-for-tests.sh
 build:
 	$(CARGO) build $(WHOLE) --lib --bins --tests
 	$(CARGO) test $(WHOLE) --no-run --test patient --test commands --test quick_verdicts

@@ -342,7 +342,7 @@ mod tests {
             let measured = OneFile { dying: dying.clone(), length, seed, ..case.clone() }.run().unwrap();
             (measured.took.as_secs_f64(), measured.accepted.as_secs_f64())
         };
-        (1..=20).map(of_seed).unzip()
+        (1..=12).map(of_seed).unzip()
     }
 
     /// The mean and the greatest.

@@ -157,19 +157,19 @@ fn a_download_over_the_change_of_an_epoch_does_not_stall() {
         let mut run = run(24, 1, seed);
         run.wish = Wish::Endless;
         let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
-        world.step(at(20));
+        world.step(at(15));
         let before = world.users().next().expect("a user").downloaded;
         assert!(before.bytes > 2_000_000 && before.longest_stall < Duration::from_millis(500), "{before:?}");
         // Every third of the others goes, so that indices mean other relays.
         let keeps = of_the_user(&world);
         let unlisted: Vec<u16> = (0..24).filter(|node| !keeps.contains(node)).step_by(3).collect();
         world.begin_epoch(&unlisted, Duration::SECOND).expect("settings");
-        world.step(at(40));
+        world.step(at(30));
         let user = world.users().next().expect("a user");
         let after = user.downloaded;
         assert!(!after.wrong && after.ended == 0 && after.longest_stall < Duration::from_millis(500), "{user:?}");
         let [before, after] = [before.bytes, after.bytes - before.bytes];
-        assert!(after > before, "{after} bytes in the 20 s after, {before} in the 20 s before: {user:?}");
+        assert!(after > before, "{after} bytes in the 15 s after, {before} in the 15 s before: {user:?}");
         assert_eq!(user.counts.unknown, 0, "all blocks were opened");
     }
 }

@@ -74,7 +74,7 @@ fn a_run_is_the_same_in_any_number_of_shards_and_on_any_number_of_threads() {
         scenario.overlay.limit_changes = vec![change(3_000, 200_000), change(6_123, 500_000)];
         assert_eq!(overlay::why_unsharded(&scenario), None);
         let whole = sharded(&scenario, 1, 1);
-        for (shards, threads) in [(2, 1), (2, 2), (3, 2), (8, 3), (8, 8), (64, 2)] {
+        for (shards, threads) in [(2, 1), (2, 2), (3, 2), (8, 3), (64, 2)] {
             assert!(whole == sharded(&scenario, shards, threads), "{controller}: {shards} shards, {threads} threads");
         }
     }
@@ -317,14 +317,14 @@ fn every_controller_delivers_under_either_pacing() {
     let flows = registry::flow_controllers().iter().filter(|entry| !["flow:remy", "flow:policy"].contains(&entry.name));
     for entry in registry::CONTROLLERS.iter().chain(flows) {
         for pacing in [Pacing::Burst, Pacing::Paced] {
-            let mut scenario = Scenario { seconds: 30, ..Scenario::standard() };
+            let mut scenario = Scenario { seconds: 20, ..Scenario::standard() };
             scenario.overlay.controller = entry;
             scenario.overlay.offered = default_offered(entry);
             scenario.overlay.pacing = pacing;
             let measured = run(&scenario);
             // Half a packet a second and peer, from a start that knows nothing.
             let delivered = total(&measured).delivered;
-            assert!(delivered > 20 * 30 / 2, "{} {pacing:?}: {delivered} packets", entry.name);
+            assert!(delivered > 20 * 20 / 2, "{} {pacing:?}: {delivered} packets", entry.name);
         }
     }
 }
