@@ -72,9 +72,15 @@ pub struct Connection {
     due: Time,
     /// When its handshake must be over.
     deadline: Time,
+    /// Its session is over, and it is kept until the other end must have heard (RFC 9000, 10.2).
+    is_ending: bool,
     is_dirty: bool,
     is_blocked: bool,
 }
+
+/// Connections whose sessions are over, at most, when this end begins another one: each is kept for three probe timeouts,
+/// of a second each where nobody has answered, and takes some 50 kB.
+const MOST_ENDING: usize = 256;
 
 /// All but the application.
 pub struct Books<A: WireApplication> {
@@ -103,6 +109,8 @@ pub struct Books<A: WireApplication> {
     handshakes: BTreeSet<(Time, usize)>,
     /// Handshakes that others have begun.
     half_open: usize,
+    /// Connections that are kept although their sessions are over.
+    ending: usize,
     dues: BTreeSet<(Time, usize)>,
     /// Connections that may have something to send.
     dirty: VecDeque<ConnectionHandle>,
@@ -160,6 +168,7 @@ impl<A: WireApplication> Books<A> {
             members: Vec::new(),
             handshakes: BTreeSet::new(),
             half_open: 0,
+            ending: 0,
             dues: BTreeSet::new(),
             dirty: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -257,7 +266,7 @@ impl<A: WireApplication> Books<A> {
 
     /// Begins a session.
     pub fn begin(&mut self, now: Time, to: SocketAddr, key: Option<PeerKey>) -> Option<SessionId> {
-        if self.sessions() + self.half_open >= self.config.most_sessions {
+        if self.sessions() + self.half_open >= self.config.most_sessions || self.ending >= MOST_ENDING {
             return None;
         }
         let name = identity::server_name(key.as_ref());
@@ -293,6 +302,7 @@ impl<A: WireApplication> Books<A> {
             receiving: None,
             due: Time::MAX,
             deadline,
+            is_ending: false,
             is_dirty: false,
             is_blocked: false,
         }));
@@ -367,10 +377,12 @@ impl<A: WireApplication> Books<A> {
         let instant = self.instant(now);
         let Some(connection) = self.connection_mut(handle) else { return };
         connection.stage = Stage::Over;
+        let has_ended = std::mem::replace(&mut connection.is_ending, true);
         connection.session = None;
         connection.quic.close(instant, code, Bytes::new());
         (connection.outbound, connection.inbound) = Default::default();
         let member = connection.member;
+        self.ending += usize::from(!has_ended);
         self.window.end(member);
         self.set_dirty(handle);
     }
@@ -491,6 +503,7 @@ impl<A: WireApplication> Books<A> {
         }
         if connection.quic.is_drained() {
             let (due, member, session) = (connection.due, connection.member, connection.session);
+            self.ending -= usize::from(connection.is_ending);
             self.end_handshake(handle);
             if let Some(session) = session {
                 self.sessions[session.index()] = None;

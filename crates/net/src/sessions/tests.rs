@@ -344,6 +344,22 @@ fn who_waits_for_handshakes_of_its_own_answers_those_of_others() {
 }
 
 #[test]
+fn who_has_ended_very_many_sessions_begins_another_once_they_are_gone() {
+    let mut world = World::with_peers(2);
+    let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = deaf.local_addr().unwrap();
+    let mut begun = 0;
+    while let Some(session) = world.act(0, |_, sessions| sessions.open(to, None)) {
+        world.act(0, |_, sessions| sessions.close(session));
+        begun += 1;
+        assert!(begun < 10_000, "nothing bounds what they take");
+    }
+    assert_eq!(world.runtime.machine(0).connections(), begun);
+    world.until("their end", |world| world.runtime.machine(0).connections() == 0);
+    world.opened(0, 1);
+}
+
+#[test]
 fn nobody_answers_and_the_attempt_ends() {
     let mut world = World::with_peers(1);
     let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
