@@ -72,13 +72,13 @@ pub struct Connection {
     due: Time,
     /// When its handshake must be over.
     deadline: Time,
-    /// Its session is over, and it is kept until the other end must have heard (RFC 9000, 10.2).
+    /// It was begun here, its session is over, and it is kept until the other end must have heard (RFC 9000, 10.2).
     is_ending: bool,
     is_dirty: bool,
     is_blocked: bool,
 }
 
-/// Connections whose sessions are over, at most, when this end begins another one: each is kept for three probe timeouts,
+/// Connections that this end began and whose sessions are over, at most, when it begins another one: each is kept for three probe timeouts,
 /// of a second each where nobody has answered, and takes some 50 kB.
 const MOST_ENDING: usize = 256;
 
@@ -109,7 +109,7 @@ pub struct Books<A: WireApplication> {
     handshakes: BTreeSet<(Time, usize)>,
     /// Handshakes that others have begun.
     half_open: usize,
-    /// Connections that are kept although their sessions are over.
+    /// Connections begun here that are kept although their sessions are over.
     ending: usize,
     dues: BTreeSet<(Time, usize)>,
     /// Connections that may have something to send.
@@ -377,12 +377,13 @@ impl<A: WireApplication> Books<A> {
         let instant = self.instant(now);
         let Some(connection) = self.connection_mut(handle) else { return };
         connection.stage = Stage::Over;
-        let has_ended = std::mem::replace(&mut connection.is_ending, true);
+        // What others begin and end must not keep this end from beginning sessions.
+        let is_counted = !connection.remote.is_initiator && !std::mem::replace(&mut connection.is_ending, true);
         connection.session = None;
         connection.quic.close(instant, code, Bytes::new());
         (connection.outbound, connection.inbound) = Default::default();
         let member = connection.member;
-        self.ending += usize::from(!has_ended);
+        self.ending += usize::from(is_counted);
         self.window.end(member);
         self.set_dirty(handle);
     }
