@@ -56,11 +56,15 @@ impl World {
     fn act(&mut self) {
         for _ in 0..self.client.blocks_wanted().min(100) {
             let block = [self.serial.to_be_bytes(), [0; 8]].concat();
-            self.serial = self.client.give_block(&block, Duration::from_millis(50)).expect("it fits") + 1;
+            self.serial = self
+                .client
+                .give_block(&block, Duration::from_millis(50), self.serial.is_multiple_of(3))
+                .expect("it fits")
+                + 1;
         }
         let mut cell = Vec::new();
         for _ in 0..50 {
-            let via = Via { tag: 1, timeout: Duration::from_millis(100) };
+            let via = Via { tag: 1, timeout: Duration::from_millis(100), is_trial: self.serial.is_multiple_of(2) };
             if !self.client.poll_cell(self.now, via, &mut cell) {
                 break;
             }

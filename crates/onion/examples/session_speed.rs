@@ -53,9 +53,9 @@ fn download(length: usize, secrecy: Secrecy) -> (Time, [usize; 2]) {
         for _ in 0..client.blocks_wanted() {
             let mut block = serial.to_be_bytes().to_vec();
             block.resize(240, 0);
-            serial = client.give_block(&block, WAY).expect("it fits") + 1;
+            serial = client.give_block(&block, WAY, false).expect("it fits") + 1;
         }
-        while client.poll_cell(now, Via { tag: 0, timeout: WAY * 10 }, &mut cell) {
+        while client.poll_cell(now, Via { tag: 0, timeout: WAY * 10, is_trial: false }, &mut cell) {
             forward.push((now + WAY, cell.clone()));
             cells[0] += 1;
         }

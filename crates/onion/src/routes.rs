@@ -61,7 +61,11 @@ const EVIDENCE: u32 = 8;
 /// holds down the total rate. With a third of all packets lost for other reasons, one in 6000 packets comes after eight lost ones.
 const GONE: u32 = 8;
 
-/// The rate for its weight of such a relay, of the least of those that are there: below any floor, unless most are gone.
+/// A relay over which this many in a row did not arrive is a suspect. If all relays lose alike, which of them are says
+/// nothing of what the next packets over the others meet: to count those alone is no bias.
+const SUSPECT: u32 = 3;
+
+/// The rate for its weight of a relay that is gone, of the least of those that are there: below any floor, unless most are gone.
 const GONE_PART: f64 = 1.0 / 1024.0;
 
 /// Shares are computed anew after this many outcomes, or an eighth of the number of relays.
@@ -121,6 +125,9 @@ pub struct Route {
     pub id: RouteId,
     /// Its relays.
     pub path: Path,
+    /// Whether one of them is a suspect, while most are not: over the last packets that took it, none arrived. Who decides
+    /// how many packets leave learns nothing from what becomes of this one.
+    pub is_trial: bool,
 }
 
 /// What became of a packet.
@@ -211,6 +218,8 @@ pub struct Routes {
     first: Shares,
     /// Outcomes since the shares were computed.
     outcomes: usize,
+    /// Whether most relays are no suspects.
+    has_others: bool,
     /// How often each relay was drawn in a place that the learner fills, by its place in the document.
     drawn: Vec<u64>,
     open: VecDeque<Option<Open>>,
@@ -257,6 +266,7 @@ impl Routes {
             middles: Shares::default(),
             first: Shares::default(),
             outcomes: 0,
+            has_others: false,
             drawn: Vec::new(),
             open: VecDeque::new(),
             oldest: 0,
@@ -382,8 +392,10 @@ impl Routes {
         if self.open.len() == MOST_OPEN {
             self.on_outcome(RouteId(self.oldest), now, Fate::Lost, rng);
         }
+        let is_suspect = |hop: &Hop| self.known[hop.slot.index()].lost_in_a_row >= SUSPECT;
+        let is_trial = self.has_others && open.hops[..hops].iter().any(is_suspect);
         self.open.push_back(Some(open));
-        Ok(Route { id: RouteId(self.oldest + self.open.len() as u64 - 1), path })
+        Ok(Route { id: RouteId(self.oldest + self.open.len() as u64 - 1), path, is_trial })
     }
 
     fn draw(&self, shares: &Shares, taken: &Taken<'_>, rng: &mut Rng) -> Option<RelayIndex> {
@@ -517,6 +529,8 @@ impl Routes {
             (0..self.places.len()).map(|i| self.rate(RelayIndex(i as u16)).map(Rate::bytes_per_sec)).collect();
         let (gone, there): (Vec<usize>, Vec<usize>) =
             (0..self.places.len()).partition(|i| self.known[self.places[*i].slot.index()].lost_in_a_row >= GONE);
+        let is_suspect = |place: &&Place| self.known[place.slot.index()].lost_in_a_row >= SUSPECT;
+        self.has_others = 2 * self.places.iter().filter(is_suspect).count() < self.places.len();
         let per_weight = there.iter().filter_map(|i| Some(believed[*i]? / self.places[*i].weight));
         if let Some(least) = per_weight.min_by(f64::total_cmp) {
             gone.iter().for_each(|i| believed[*i] = Some(least * GONE_PART * self.places[*i].weight));

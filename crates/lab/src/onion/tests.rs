@@ -64,6 +64,26 @@ fn a_user_downloads_over_relays_and_gets_what_the_exit_sent() {
     }
 }
 
+/// Each had begun with 1000 cells a second, of which the relays could pass 48: eight of twenty were not answered before
+/// they gave up, and those who were had what they took first for a quarter of an hour.
+#[test]
+fn all_who_begin_at_once_are_answered_and_share() {
+    let limit = Some((LimitKind::Window, Rate::from_bytes_per_sec(400_000)));
+    let mut run = OnionRun { wish: Wish::Endless, receive_only: 0.0, limit, ..run(20, 20, 1) };
+    run.settings.guards = 0;
+    let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+    world.step(at(40));
+    let before = world.totals();
+    world.step(at(80));
+    let totals = world.totals();
+    assert!(world.users().all(|user| user.downloaded.ended == 0 && !user.downloaded.wrong));
+    let read =
+        |totals: &OnionTotals| -> Vec<f64> { totals.of_users.iter().map(|[down, up]| (down + up) as f64).collect() };
+    let took: Vec<f64> = read(&totals).iter().zip(read(&before)).map(|(now, then)| now - then).collect();
+    let jain = anabranch_stats::jain_fairness(&took).unwrap();
+    assert!(jain > 0.75, "{jain}: {took:?}");
+}
+
 /// What was sent, when, between whom, and how long it was.
 #[derive(Default)]
 struct Trace(Vec<(Time, NodeId, NodeId, u32)>);

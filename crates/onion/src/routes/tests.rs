@@ -191,6 +191,32 @@ fn a_relay_that_is_gone_has_the_least_share_soon_then_less_and_its_own_again_whe
 }
 
 #[test]
+fn a_path_over_a_suspect_is_a_trial_while_most_relays_are_none() {
+    let document = document(1, 12);
+    let mut routes = routes("timeouts", &document, 0, 1);
+    let mut rng = Rng::stream(1, "trials");
+    let mut now = Time::ZERO;
+    let mut send = |routes: &mut Routes, packets: u32, arrives: &dyn Fn(&[RelayIndex]) -> bool| {
+        let mut trials = Vec::new();
+        for _ in 0..packets {
+            now += Duration::from_millis(10);
+            let Route { id, path, is_trial } = routes.choose(now, request(Half::FromUser, &[]), &mut rng).unwrap();
+            let fate = if arrives(path.relays()) { Fate::Arrived { one_way_nanos: None } } else { Fate::Lost };
+            routes.on_outcome(id, now, fate, &mut rng);
+            trials.push((path.relays().contains(&RelayIndex(3)), is_trial));
+        }
+        trials
+    };
+    assert!(send(&mut routes, 300, &|_| true).iter().all(|(_, is_trial)| !is_trial));
+    send(&mut routes, 300, &|path| !path.contains(&RelayIndex(3)));
+    let later = send(&mut routes, 2000, &|path| !path.contains(&RelayIndex(3)));
+    assert!(later.iter().any(|(over, _)| *over) && later.iter().all(|(over, is_trial)| over == is_trial));
+    // Nothing arrives: that is the network's, and to be reckoned with.
+    send(&mut routes, 300, &|_| false);
+    assert!(send(&mut routes, 300, &|_| false).iter().all(|(_, is_trial)| !is_trial));
+}
+
+#[test]
 fn per_path_leaves_paths_that_lose() {
     let document = document(1, 30);
     let mut routes = routes("per-path", &document, 0, 1);

@@ -91,6 +91,7 @@ impl Pool {
 struct Fresh {
     bytes: Box<[u8]>,
     spread: Duration,
+    is_trial: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +108,8 @@ enum Place {
 struct Grant {
     at: Time,
     spread: Duration,
+    /// Whether a relay of its path was believed to be gone.
+    is_trial: bool,
     place: Place,
 }
 
@@ -181,28 +184,29 @@ impl Grants {
         self.size
     }
 
-    /// A block was made, of a path whose cells come up to `spread` later than those of the fastest; its serial.
+    /// A block was made, of a path whose cells come up to `spread` later than those of the fastest, `is_trial` if one of its relays is
+    /// believed to be gone; its serial.
     ///
     /// # Errors
     ///
     /// When its length is not that of the others.
-    pub fn put(&mut self, block: &[u8], spread: Duration) -> Result<u64, BlockError> {
+    pub fn put(&mut self, block: &[u8], spread: Duration, is_trial: bool) -> Result<u64, BlockError> {
         if !(1..=MAX_BLOCK).contains(&block.len()) {
             return Err(BlockError::Length);
         }
         if *self.size.get_or_insert(block.len()) != block.len() {
             return Err(BlockError::OtherLength);
         }
-        self.fresh.push_back(Fresh { bytes: block.into(), spread });
+        self.fresh.push_back(Fresh { bytes: block.into(), spread, is_trial });
         Ok(self.next + self.fresh.len() as u64 - 1)
     }
 
     /// Gives out up to `most` in one cell, appended to `out`: the first one's serial and how many.
     pub fn take(&mut self, now: Time, most: usize, out: &mut Vec<u8>) -> (u64, u32) {
         let (first, count) = (self.next, most.min(self.fresh.len()));
-        for Fresh { bytes, spread } in self.fresh.drain(..count) {
+        for Fresh { bytes, spread, is_trial } in self.fresh.drain(..count) {
             out.extend_from_slice(&bytes);
-            self.given.insert(self.next, Grant { at: now, spread, place: Place::OnItsWay });
+            self.given.insert(self.next, Grant { at: now, spread, is_trial, place: Place::OnItsWay });
             self.next += 1;
         }
         (first, count as u32)
@@ -251,13 +255,14 @@ impl Grants {
         delay
     }
 
-    /// Time has passed: the blocks whose cells should be here go to `lost`; of what is too old nothing is known.
-    pub fn on_timer(&mut self, now: Time, mut lost: impl FnMut(u64)) {
+    /// Time has passed: the blocks whose cells should be here go to `lost`, with whether they were trials; of what is too old nothing is known.
+    pub fn on_timer(&mut self, now: Time, mut lost: impl FnMut(u64, bool)) {
         while let Some(&Reverse((deadline, serial))) = self.used.peek().filter(|Reverse((at, _))| *at <= now) {
             self.used.pop();
-            if self.given.get(&serial).is_some_and(|grant| grant.place == Place::Used(deadline)) {
+            let grant = self.given.get(&serial).filter(|grant| grant.place == Place::Used(deadline));
+            if let Some(&Grant { is_trial, .. }) = grant {
                 self.given.remove(&serial);
-                lost(serial);
+                lost(serial, is_trial);
             }
         }
         while let Some((&serial, grant)) = self.given.first_key_value().filter(|(_, g)| now.since(g.at) > BLOCK_LIFE) {
@@ -294,7 +299,7 @@ mod tests {
     fn granted(count: usize) -> Grants {
         let mut grants = Grants::new(count);
         for _ in 0..count {
-            grants.put(&[1, 2, 3], Duration::from_millis(30)).unwrap();
+            grants.put(&[1, 2, 3], Duration::from_millis(30), false).unwrap();
         }
         let mut out = Vec::new();
         assert_eq!(grants.take(at(0), count, &mut out), (0, count as u32));
@@ -334,10 +339,10 @@ mod tests {
         let mut lost = Vec::new();
         // 2 and 3 came first, so 0 was used after both.
         grants.on_returned(at(50), 0, at(1010));
-        grants.on_timer(at(79), |serial| lost.push(serial));
+        grants.on_timer(at(79), |serial, _| lost.push(serial));
         assert_eq!((lost.len(), grants.timer(), grants.outstanding()), (0, Some(at(80)), 3));
         grants.on_returned(at(60), 2, at(1008));
-        grants.on_timer(at(80), |serial| lost.push(serial));
+        grants.on_timer(at(80), |serial, _| lost.push(serial));
         assert_eq!((&lost[..], grants.outstanding(), grants.wanted()), (&[3][..], 1, 3), "1 may still be unused");
         grants.on_returned(at(90), 3, at(1009));
         assert_eq!(grants.outstanding(), 1);
@@ -348,7 +353,7 @@ mod tests {
         let mut grants = Grants::new(MAX_POOL);
         let give = |grants: &mut Grants| {
             let wanted = grants.wanted();
-            (0..wanted).for_each(|_| _ = grants.put(&[1], Duration::ZERO).unwrap());
+            (0..wanted).for_each(|_| _ = grants.put(&[1], Duration::ZERO, false).unwrap());
             grants.take(at(0), wanted, &mut Vec::new())
         };
         let (first, count) = give(&mut grants);
@@ -374,16 +379,19 @@ mod tests {
         grants.on_delivered(0, 2, at(0));
         assert_eq!(grants.on_undelivered(0, 5), [2, 3, 4]);
         assert_eq!((grants.outstanding(), grants.wanted()), (2, 3));
-        grants.on_timer(at(1) + BLOCK_LIFE, |_| panic!("nobody knows"));
+        grants.on_timer(at(1) + BLOCK_LIFE, |_, _| panic!("nobody knows"));
         assert_eq!((grants.outstanding(), grants.timer(), grants.held.len()), (0, None, 0));
     }
 
     #[test]
     fn all_blocks_of_a_session_have_one_length() {
         let mut grants = Grants::new(9);
-        assert_eq!(grants.put(&[], Duration::ZERO), Err(BlockError::Length));
-        assert_eq!(grants.put(&[0; MAX_BLOCK + 1], Duration::ZERO), Err(BlockError::Length));
-        assert_eq!((grants.put(&[0; 9], Duration::ZERO), grants.put(&[0; 9], Duration::ZERO)), (Ok(0), Ok(1)));
-        assert_eq!(grants.put(&[0; 8], Duration::ZERO), Err(BlockError::OtherLength));
+        assert_eq!(grants.put(&[], Duration::ZERO, false), Err(BlockError::Length));
+        assert_eq!(grants.put(&[0; MAX_BLOCK + 1], Duration::ZERO, false), Err(BlockError::Length));
+        assert_eq!(
+            (grants.put(&[0; 9], Duration::ZERO, false), grants.put(&[0; 9], Duration::ZERO, false)),
+            (Ok(0), Ok(1))
+        );
+        assert_eq!(grants.put(&[0; 8], Duration::ZERO, false), Err(BlockError::OtherLength));
     }
 }

@@ -83,6 +83,8 @@ pub struct Via {
     /// After so long without an answer a cell over it is lost: (4.6). The time for which the other end
     /// gathers reports is added here.
     pub timeout: Duration,
+    /// Whether one of its relays is believed to be gone: that a cell over it is lost says nothing of how many may leave.
+    pub is_trial: bool,
 }
 
 /// What a driver is notified of.
@@ -133,6 +135,16 @@ struct Knock {
     /// The paths of its halves.
     via: [u64; 2],
     retry_at: Option<Time>,
+    /// When the last try's second half left.
+    left_at: Option<Time>,
+}
+
+impl Knock {
+    /// How long the answer took, if it answers the only try: which of several it answers is not known (Karn and
+    /// Partridge 1987).
+    fn round_trip(&self, now: Time) -> Option<Duration> {
+        self.left_at.filter(|_| self.tries == 1).map(|left| now.since(left))
+    }
 }
 
 /// A client's end.
@@ -241,7 +253,7 @@ impl Client {
         self.link.streams.reset(stream, reason);
     }
 
-    /// The session shall end; one more cell says so.
+    /// The session shall end; some more cells say so.
     pub fn close(&mut self) {
         self.link.finish(End::Closed, true);
     }
@@ -266,14 +278,15 @@ impl Client {
     }
 
     /// A block of a path whose cells come up to `spread` later than those of the fastest (`L + α V` of the delays
-    /// that [`ClientEvent::BlockReturned`] tells); the serial by which it is known from now on.
+    /// that [`ClientEvent::BlockReturned`] tells), `is_trial` if one of its relays is believed to be gone; the serial by
+    /// which it is known from now on.
     ///
     /// # Errors
     ///
     /// When it is too long, or not as long as the others.
-    pub fn give_block(&mut self, block: &[u8], spread: Duration) -> Result<u64, BlockError> {
+    pub fn give_block(&mut self, block: &[u8], spread: Duration, is_trial: bool) -> Result<u64, BlockError> {
         let most = self.most_block();
-        if block.len() > most { Err(BlockError::Length) } else { self.grants.put(block, spread) }
+        if block.len() > most { Err(BlockError::Length) } else { self.grants.put(block, spread, is_trial) }
     }
 
     /// Bytes of a block at most.
@@ -285,7 +298,7 @@ impl Client {
     /// Whether a cell should leave now: [`poll_cell`](Client::poll_cell) will give one.
     pub fn wants_cell(&self, now: Time) -> bool {
         if self.link.end.is_some() {
-            return self.link.close_due;
+            return self.link.closes_due > 0;
         }
         if self.link.keys.is_none() {
             return self.knock.halves > 0 || (self.begins_opening() && self.grants.fresh() > 0);
@@ -355,7 +368,9 @@ impl Client {
                 carried.push(Carried::Blocks { first, count });
             }
         });
-        if let Some((number, asks)) = written {
+        if let Some((number, _)) = written.filter(|_| via.is_trial) {
+            shape.on_trial(now, number);
+        } else if let Some((number, asks)) = written {
             shape.on_sent(now, number, asks, wait.backed_off, link.round_trip);
         }
         written.is_some()
@@ -391,7 +406,7 @@ impl Client {
         let is_second = self.knock.halves == 0;
         Envelope::write_part(&format, opening.name(), is_second, opening.bytes(), out);
         if is_second {
-            self.knock.retry_at = Some(now + OPENING_TIMEOUT);
+            (self.knock.left_at, self.knock.retry_at) = (Some(now), Some(now + OPENING_TIMEOUT));
         }
         true
     }
@@ -411,6 +426,12 @@ impl Client {
                 if let Some(sealing) = sealing.and_then(|opening| opening.complete(bytes).ok()) {
                     self.link.keys = Some((name, sealing));
                     self.link.heard = now;
+                    let round_trip = self.knock.round_trip(now);
+                    if let Some(time) = round_trip {
+                        self.link.sample(time);
+                    }
+                    self.shape.on_answered(round_trip);
+                    self.watch.on_answered(round_trip);
                     self.knock = Knock::default();
                     self.push(ClientEvent::Connected);
                     self.set_blocks();
@@ -500,8 +521,13 @@ impl Client {
         self.shape.on_timer(now, self.link.flight.next());
         self.watch.on_timer(now);
         self.set_blocks();
-        let Client { grants, events, .. } = self;
-        grants.on_timer(now, |serial| events.push_back(ClientEvent::BlockLost { serial }));
+        let Client { grants, events, watch, .. } = self;
+        grants.on_timer(now, |serial, is_trial| {
+            events.push_back(ClientEvent::BlockLost { serial });
+            if is_trial {
+                watch.on_trial_lost();
+            }
+        });
         if !self.is_busy() {
             if now.since(self.idle_since.max(self.link.heard)) >= IDLE {
                 self.link.finish(End::Idle, true);
@@ -521,9 +547,16 @@ impl Client {
         }
     }
 
+    /// Cells of the client lead somewhere else than to what was dead.
+    pub fn on_new_way(&mut self) {
+        self.shape.on_new_way();
+    }
+
     /// What blocks that are out lead to is gone: the service is to use others, and says at once that it has some.
     pub fn renew_blocks(&mut self) {
         if self.link.end.is_none() && self.link.keys.is_some() {
+            self.on_new_way();
+            self.watch.on_new_way();
             self.void_blocks();
             self.link.ping_due = true;
         }

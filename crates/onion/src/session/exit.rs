@@ -9,7 +9,7 @@ use super::handshake::{ANSWER, Answered, SessionName};
 use super::limits::Violation;
 use super::link::{End, Link};
 use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
-use super::total_rate::{CellPacer, FIRST_RATE, MOST_RATE};
+use super::total_rate::{CellPacer, MOST_RATE, first_rate};
 
 /// After so long without a cell the client is gone.
 pub const FORGET: Duration = Duration::from_millis(300_000);
@@ -38,7 +38,7 @@ struct Pace {
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { turn: 0, cells_per_s: FIRST_RATE, pads: false }
+        Pace { turn: 0, cells_per_s: first_rate(None), pads: false }
     }
 }
 
@@ -152,7 +152,7 @@ impl Exit {
         self.link.streams.reset(stream, reason);
     }
 
-    /// The session shall end; one more cell says so if there is a block.
+    /// The session shall end; some more cells say so, as far as there are blocks.
     pub fn close(&mut self) {
         self.link.finish(End::Closed, true);
     }
@@ -163,7 +163,7 @@ impl Exit {
             return false;
         }
         if self.link.end.is_some() {
-            return self.link.close_due;
+            return self.link.closes_due > 0;
         }
         self.answers > 0
             || (self.link.flight.has_room() && self.pacer.release() <= now && (self.pace.pads || self.link.wants(now)))
@@ -230,7 +230,7 @@ impl Exit {
 
     /// Whether nothing is left to be done or said.
     pub fn is_done(&self) -> bool {
-        self.link.end.is_some() && (!self.link.close_due || self.pool.is_empty())
+        self.link.end.is_some() && (self.link.closes_due == 0 || self.pool.is_empty())
     }
 
     /// Blocks that it holds.

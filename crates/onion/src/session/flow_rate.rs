@@ -19,7 +19,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
-use super::total_rate::{LEAST_RATE, MOST_RATE, Step, TotalRate};
+use super::total_rate::{LEAST_RATE, MOST_RATE, Step, TotalRate, first_rate};
 
 /// Of a cell, as a controller counts it: what is a packet's data on other paths. Only ratios matter.
 const CELL: Bytes = Bytes::new(1000);
@@ -83,6 +83,10 @@ impl FlowRate {
 }
 
 impl TotalRate for FlowRate {
+    fn on_answered(&mut self, round_trip: Option<Duration>) {
+        self.first = self.first.min(first_rate(round_trip));
+    }
+
     fn cells_per_s(&self) -> u32 {
         let Some(round_trip) = self.round_trip else { return self.first.clamp(LEAST_RATE, MOST_RATE) };
         let limits = self.controller.limits();

@@ -16,6 +16,10 @@ use super::streams::Streams;
 /// No honest end gets so far: sums of numbers have room.
 const MAX_NUMBER: u64 = 1 << 62;
 
+/// So many cells say that a session is over, each over another path: nobody is there to send one again. Whoever hears of
+/// none goes by silence, for a minute and more.
+const CLOSES: u8 = 3;
+
 /// No timeout grows beyond this for want of ACKs.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(30_000);
 
@@ -70,8 +74,8 @@ pub(super) struct Link {
     pub settled: Vec<(Carried, Settled)>,
     pub ping_due: bool,
     pub end: Option<End>,
-    /// Whether the other end is to be notified that it is over.
-    pub close_due: bool,
+    /// Cells that are still to notify the other end that it is over.
+    pub closes_due: u8,
 }
 
 impl Link {
@@ -91,7 +95,7 @@ impl Link {
             settled: Vec::new(),
             ping_due: false,
             end: None,
-            close_due: false,
+            closes_due: 0,
         }
     }
 
@@ -103,7 +107,7 @@ impl Link {
     pub fn finish(&mut self, end: End, notifies_peer: bool) {
         if self.end.is_none() {
             self.end = Some(end);
-            self.close_due = notifies_peer && self.keys.is_some();
+            self.closes_due = if notifies_peer && self.keys.is_some() { CLOSES } else { 0 };
         }
     }
 
@@ -199,15 +203,20 @@ impl Link {
             // With what the other end waits: where nobody learns from a loss, an early guess costs one cell.
             self.delays.sample(&[], delivered.elapsed);
             if let Some(time) = delivered.round_trip {
-                // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
-                let mean = self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8);
-                self.round_trip = Some(mean);
-                self.received.set_round_trip(mean);
+                self.sample(time);
             }
             self.unheard_since = None;
             self.outcomes.push_back(Outcome::Delivered(delivered));
         }
         Ok(())
+    }
+
+    /// A round trip took `time`.
+    pub fn sample(&mut self, time: Duration) {
+        // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
+        let mean = self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8);
+        self.round_trip = Some(mean);
+        self.received.set_round_trip(mean);
     }
 
     /// Time has passed: what is lost leaves again.
@@ -258,9 +267,9 @@ impl Link {
         plain.extend_from_slice(&now.as_nanos().to_be_bytes());
         let mut carried = self.flight.list();
         let mut asks = false;
-        if self.close_due {
+        if self.closes_due > 0 {
             Frame::Close.encode(&mut plain);
-            self.close_due = false;
+            self.closes_due -= 1;
         } else {
             // Before it is due, a report would take the room of data.
             if self.received.due().is_some_and(|due| due <= now) {

@@ -45,10 +45,10 @@
 //!     // A real block is a path that the client has prepared; here it is only its serial.
 //!     for serial in 0..client.blocks_wanted() as u64 {
 //!         let serial = serial + 1000 * now.as_nanos();
-//!         client.give_block(&serial.to_be_bytes(), Duration::ZERO).unwrap();
+//!         client.give_block(&serial.to_be_bytes(), Duration::ZERO, false).unwrap();
 //!     }
 //!     while client.wants_cell(now) {
-//!         let path = Via { tag: 7, timeout: Duration::from_millis(100) };
+//!         let path = Via { tag: 7, timeout: Duration::from_millis(100), is_trial: false };
 //!         assert!(client.poll_cell(now, path, &mut cell));
 //!         exits.on_cell(now, &cell);
 //!     }

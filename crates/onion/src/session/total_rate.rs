@@ -8,7 +8,7 @@
 //! PCC Allegro [Dong et al. 2015], of four round trips where that has 1.7 to 2.2. With `loss` its lost share:
 //!
 //! ```text
-//! rate <- 2 rate                 below half of what once came, if loss <= 5 %
+//! rate <- 2 rate                 below half of what once came, if loss <= 1 %
 //! rate <- (1.05 - loss) rate     else, at least half of it
 //! ```
 //!
@@ -19,9 +19,20 @@
 //! relays rested where 7 % were lost, and with a cut wherever more than 5 % were, chance made rates dip
 //! (`experiments/raiber-more`). It doubles as slow start does, below a threshold that
 //! is at first infinite, then half of the highest rate that was delivered (RFC 5681 3.1): after the network was gone
-//! for a while, the rate is soon back. The first rate
-//! lets as much leave in a second as Tor's circuit window did at once (1000 cells, tor-spec 7.3 before
-//! proposal 324).
+//! for a while, the rate is soon back. The threshold is infinite again after some steps in a row
+//! that lost next to nothing ([`SMOOTH`]). Until the first loss, a step lasts half a round trip: there was none that an
+//! accomplice could have caused. A rate is then tried for such a step, halved until its outcome is known, and left for the
+//! one before when more than 5 % are lost.
+//!
+//! In the first round trip, as the handshake measured it, [`FIRST_WINDOW`] cells leave, but no faster than
+//! [`FIRST_RATE`]; a round trip that is not known counts as a second (RFC 6298 2.1). A rate that does not ask how long
+//! the way is floods what many begin to use at once: of twenty users who began with 1000 cells a second over twenty
+//! relays that take 285 each, eight were not answered for want of room, came later, and had less for a quarter of an
+//! hour, since factors keep what is uneven (`experiments/raiber-more`).
+//!
+//! Cells over relays that are suspects (three packets in a row did not arrive, where most relays' do) count for nothing
+//! here: placement asks such a relay from time to time, and what that loses would hold down who sends little, and
+//! therefore learns slowly.
 
 use core::fmt::Debug;
 
@@ -31,8 +42,22 @@ use dyn_clone::DynClone;
 
 use super::receiver::ACK_CELLS;
 
-/// Cells a second at first.
+/// Cells a second at first, at most: a second's are as many as Tor's circuits had under way before they had congestion
+/// control (tor-spec 7.3).
 pub const FIRST_RATE: u32 = 1000;
+
+/// Cells of the first round trip: as many as Tor's circuits may have under way then, where cells are shorter
+/// (`cc_cwnd_init` of its proposal 324). With as many bytes, 45 cells, a megabyte over idle relays took a third longer.
+pub const FIRST_WINDOW: u32 = 124;
+
+/// A round trip of which nothing is known (RFC 6298 2.1).
+const UNKNOWN_ROUND_TRIP: Duration = Duration::SECOND;
+
+/// Cells a second of a first window, over a way of that round trip.
+pub fn first_rate(round_trip: Option<Duration>) -> u32 {
+    let seconds = round_trip.unwrap_or(UNKNOWN_ROUND_TRIP).as_secs_f64().max(1e-6);
+    ((f64::from(FIRST_WINDOW) / seconds) as u32).clamp(LEAST_RATE, FIRST_RATE)
+}
 
 /// Never fewer cells a second: a cell each 50 ms finds out soon whether a path is there again.
 pub const LEAST_RATE: u32 = 20;
@@ -89,6 +114,17 @@ pub trait TotalRate: Debug + DynClone + Send + Sync {
         false
     }
 
+    /// Whether it is not known what the network bears, so that steps are short.
+    fn is_starting(&self) -> bool {
+        false
+    }
+
+    /// The session is answered, after `round_trip` if the handshake measured one: its first cells leave.
+    fn on_answered(&mut self, _round_trip: Option<Duration>) {}
+
+    /// A guard or a mailbox that was dead is replaced: that most was lost says nothing of the way that there is now.
+    fn on_new_way(&mut self) {}
+
     /// A step is over.
     fn on_step(&mut self, step: &Step);
 }
@@ -123,17 +159,36 @@ impl TotalRate for Constant {
 /// A rate that moves in steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Stepped {
+    /// What is asked for at first.
+    most_first: f64,
     rate: f64,
+    /// Whether the round trip was not known when it was set.
+    guesses: bool,
     /// The highest rate that was delivered; unknown before the first loss.
     reached: f64,
+    /// No step has lost more than is borne.
+    is_starting: bool,
     /// Whether the last step doubled it.
     has_doubled: bool,
+    /// The last steps, which used the rate, grew it by little, and lost next to nothing; and their cells.
+    smooth: (u32, u64),
+    /// What it was when most cells of a step arrived last.
+    before: f64,
 }
 
 impl Stepped {
-    /// From `cells_per_s` on.
+    /// At first at most `cells_per_s`.
     pub fn new(cells_per_s: u32) -> Stepped {
-        Stepped { rate: f64::from(cells_per_s), reached: f64::INFINITY, has_doubled: false }
+        Stepped {
+            most_first: f64::from(cells_per_s),
+            rate: f64::from(cells_per_s),
+            guesses: false,
+            reached: f64::INFINITY,
+            is_starting: true,
+            has_doubled: false,
+            smooth: (0, 0),
+            before: 0.0,
+        }
     }
 }
 
@@ -148,6 +203,20 @@ impl TotalRate for Stepped {
         (self.rate as u32).clamp(LEAST_RATE, MOST_RATE)
     }
 
+    fn is_starting(&self) -> bool {
+        self.is_starting
+    }
+
+    fn on_answered(&mut self, round_trip: Option<Duration>) {
+        self.guesses = round_trip.is_none();
+        self.rate = self.most_first.min(f64::from(first_rate(round_trip)));
+    }
+
+    fn on_new_way(&mut self) {
+        self.rate = self.rate.max(self.before);
+        self.has_doubled = false;
+    }
+
     fn on_step(&mut self, step: &Step) {
         if step.sent < LEAST_CELLS {
             return;
@@ -155,35 +224,65 @@ impl TotalRate for Stepped {
         let loss = 1.0 - step.delivered as f64 / step.sent as f64;
         let elapsed = step.elapsed.as_secs_f64().max(1e-3);
         let delivered = step.delivered as f64 / elapsed;
+        let is_full = step.sent as f64 >= USED * self.rate * elapsed;
+        let creeps = self.rate >= self.reached / 2.0;
+        let (steps, cells) = self.smooth;
+        self.smooth = match loss <= LEAST_LOSS && creeps {
+            true if is_full => (steps + 1, cells + step.sent),
+            true => self.smooth,
+            false => (0, 0),
+        };
+        if self.smooth.0 >= SMOOTH.0 && self.smooth.1 >= SMOOTH.1 {
+            // What was reached was less than there is now.
+            self.reached = f64::INFINITY;
+        }
         let doubles = self.rate < self.reached / 2.0;
+        let guessed = std::mem::take(&mut self.guesses);
+        if guessed && loss < 0.5 {
+            self.rate = self.rate.max(self.most_first.min(f64::from(first_rate(step.round_trip))));
+        }
         if loss > MOST_LOSS {
+            // In a short step, relays may have had room that is used up now: back to the last rate that lost nothing.
+            let was_short = std::mem::take(&mut self.is_starting) && self.has_doubled;
             if self.has_doubled || self.reached.is_infinite() {
                 // What was reached once is not there any more, or was not known.
-                self.reached = delivered.max(self.rate / 2.0);
+                self.reached = if was_short { self.rate / 2.0 } else { delivered.max(self.rate / 2.0) };
             }
             // Never by more than half at once: a step may have met what is over already.
-            self.rate *= (1.0 + MOST_LOSS - loss).max(0.5);
+            self.rate *= if was_short { 0.5 } else { (1.0 + MOST_LOSS - loss).max(0.5) };
             self.has_doubled = false;
-        } else if step.sent as f64 >= USED * self.rate * elapsed {
+        } else if is_full && !guessed {
             if self.reached.is_finite() {
                 self.reached = self.reached.max(delivered);
             }
-            self.rate *= if doubles { 2.0 } else { 1.0 + MOST_LOSS - loss };
-            self.has_doubled = doubles;
+            self.has_doubled = doubles && loss <= LEAST_LOSS;
+            self.rate *= if self.has_doubled { 2.0 } else { 1.0 + MOST_LOSS - loss };
         }
         self.rate = self.rate.clamp(f64::from(LEAST_RATE), f64::from(MOST_RATE));
+        if loss < 0.5 {
+            self.before = self.rate;
+        }
     }
 }
 
 /// What PCC Allegro bears, and its greatest trial step.
 const MOST_LOSS: f64 = 0.05;
 
+/// Allegro's least step.
+const LEAST_LOSS: f64 = 0.01;
+
+/// After so many steps in a row that lost next to nothing, and cells in them, the rate doubles again: BBR takes three
+/// rounds to believe that there is no more (draft-ietf-ccwg-bbr, 5.3.1.2), and of 300 cells that are lost with a
+/// probability of 1 % some are, at 95 % (the rule of three).
+const SMOOTH: (u32, u64) = (3, 300);
+
 /// Of a step that used less of its rate, nothing is known of that rate (RFC 7661).
 const USED: f64 = 0.75;
 
-/// How long a step lasts: four round trips, as far as it may.
-pub fn step_length(round_trip: Option<Duration>) -> Duration {
-    round_trip.map_or(SHORTEST_STEP, |time| (time * 4).max(SHORTEST_STEP).min(LONGEST_STEP))
+/// How long a step of `rate` lasts, as far as it may: four round trips, or half of one at the start.
+fn step_length(rate: &dyn TotalRate, round_trip: Option<Duration>) -> Duration {
+    let length = |time: Duration| if rate.is_starting() { time / 2 } else { time * 4 };
+    round_trip.map_or(SHORTEST_STEP, |time| length(time).max(SHORTEST_STEP).min(LONGEST_STEP))
 }
 
 /// Holds cells to a rate.
@@ -221,6 +320,8 @@ pub struct Shape {
     sent: u64,
     delivered: u64,
     lost: u64,
+    /// Those of the step's numbers that count for nothing, in their order.
+    trials: Vec<u64>,
     longest_timeout: Duration,
     round_trip: Option<Duration>,
 }
@@ -240,6 +341,7 @@ impl Shape {
             sent: 0,
             delivered: 0,
             lost: 0,
+            trials: Vec::new(),
             longest_timeout: Duration::ZERO,
             round_trip: None,
         }
@@ -250,25 +352,43 @@ impl Shape {
         &*self.rate
     }
 
+    /// The session is answered, after `round_trip` if that was measured.
+    pub fn on_answered(&mut self, round_trip: Option<Duration>) {
+        self.rate.on_answered(round_trip);
+    }
+
+    /// There is another way in place of one that was dead: the step that goes on is none.
+    pub fn on_new_way(&mut self) {
+        self.rate.on_new_way();
+        (self.began, self.to) = (None, None);
+    }
+
     /// When the next cell may leave; in the past if now.
     pub fn release(&self) -> Time {
         self.pacer.release()
     }
 
+    /// Cells a second now: a rate that may be too much by half is tried for a short step, not until its outcome is known.
+    fn pace(&self) -> u32 {
+        let rate = self.rate.cells_per_s();
+        if self.rate.is_starting() && self.to.is_some() { rate / 2 } else { rate }
+    }
+
     /// Cell `number` left; `asks` if its outcome will be known, by `timeout` at the latest.
     pub fn on_sent(&mut self, now: Time, number: u64, asks: bool, timeout: Duration, round_trip: Option<Duration>) {
-        self.pacer.on_sent(now, self.rate.cells_per_s());
+        self.pacer.on_sent(now, self.pace());
         self.round_trip = round_trip;
         if !asks || self.to.is_some() {
             return;
         }
         if self.began.is_none() {
-            (self.began, self.from, self.ends) = (Some(now), number, now + step_length(round_trip));
+            (self.began, self.from, self.ends) = (Some(now), number, now + step_length(&*self.rate, round_trip));
             (self.sent, self.delivered, self.lost, self.longest_timeout) = (0, 0, 0, Duration::ZERO);
+            self.trials.clear();
         }
         self.sent += 1;
         if self.sent == LEAST_CELLS {
-            self.ends = self.ends.min(self.began.unwrap_or(now) + step_length(round_trip));
+            self.ends = self.ends.min(self.began.unwrap_or(now) + step_length(&*self.rate, round_trip));
             self.ends = self.ends.max(now + GRAIN);
         }
         self.longest_timeout = self.longest_timeout.max(timeout);
@@ -288,9 +408,18 @@ impl Shape {
         }
     }
 
+    /// Cell `number` left over a relay that is believed to be gone: that it is lost says nothing of the rate.
+    pub fn on_trial(&mut self, now: Time, number: u64) {
+        self.pacer.on_sent(now, self.pace());
+        if self.began.is_some() && self.to.is_none() {
+            self.trials.push(number);
+        }
+    }
+
     /// Whether cell `number` belongs to the step.
     fn has(&self, number: u64) -> bool {
-        self.began.is_some() && number >= self.from && self.to.is_none_or(|to| number < to)
+        let is_within = self.began.is_some() && number >= self.from && self.to.is_none_or(|to| number < to);
+        is_within && self.trials.binary_search(&number).is_err()
     }
 
     /// Time has passed; `next` is the number of the next cell.
@@ -338,6 +467,8 @@ pub struct Watch {
     elapsed: Duration,
     decides: Time,
     came: u64,
+    /// Cells that did not come over relays that are believed to be gone, since the last step was over.
+    trials_lost: u64,
     round_trip: Option<Duration>,
 }
 
@@ -357,6 +488,7 @@ impl Watch {
             elapsed: Duration::ZERO,
             decides: Time::ZERO,
             came: 0,
+            trials_lost: 0,
             round_trip: None,
         }
     }
@@ -364,6 +496,18 @@ impl Watch {
     /// What decides.
     pub fn rate(&self) -> &dyn TotalRate {
         &*self.rate
+    }
+
+    /// The session is answered, after `round_trip` if that was measured: the other end is sent what follows from it.
+    pub fn on_answered(&mut self, round_trip: Option<Duration>) {
+        self.rate.on_answered(round_trip);
+    }
+
+    /// There is another way in place of one that was dead: the step that goes on is none.
+    pub fn on_new_way(&mut self) {
+        let before = self.rate.cells_per_s();
+        self.rate.on_new_way();
+        self.begin_step(before);
     }
 
     /// Counts the rates that are sent to the other end.
@@ -376,6 +520,11 @@ impl Watch {
         if self.known.is_none() {
             (self.known, self.counts_from) = (Some(at), self.next);
         }
+    }
+
+    /// A cell of the other end did not come over a relay that is believed to be gone: that says nothing of the rate.
+    pub fn on_trial_lost(&mut self) {
+        self.trials_lost += 1;
     }
 
     /// The other end's cell `number` came, which had left at `left` in its clock.
@@ -392,11 +541,12 @@ impl Watch {
         self.came += 1;
         self.last = self.last.max(number);
         let is_enough = self.last + 1 - from >= LEAST_CELLS || left.since(began) >= LONGEST_STEP;
-        if self.to.is_none() && is_enough && left.since(began) >= step_length(round_trip) {
+        if self.to.is_none() && is_enough && left.since(began) >= step_length(&*self.rate, round_trip) {
             self.to = Some(self.last + 1);
             self.elapsed = left.since(began);
             // What is still to come has taken a slower path.
-            self.decides = now + round_trip.unwrap_or(SHORTEST_STEP).max(SHORTEST_STEP).min(LONGEST_STEP);
+            let wait = round_trip.map_or(SHORTEST_STEP, |time| if self.rate.is_starting() { time / 2 } else { time });
+            self.decides = now + wait.max(SHORTEST_STEP).min(LONGEST_STEP);
         }
     }
 
@@ -407,9 +557,15 @@ impl Watch {
             return;
         }
         let before = self.rate.cells_per_s();
-        let sent = to - from;
+        let missing = (to - from).saturating_sub(self.came);
+        let sent = to - from - std::mem::take(&mut self.trials_lost).min(missing);
         let (delivered, elapsed, round_trip) = (self.came.min(sent), self.elapsed, self.round_trip);
         self.rate.on_step(&Step { sent, delivered, elapsed, now, round_trip });
+        self.begin_step(before);
+    }
+
+    /// A step begins; the other end is sent the rate unless it is that of `before`.
+    fn begin_step(&mut self, before: u32) {
         (self.from, self.to, self.came, self.last) = (None, None, 0, 0);
         if self.rate.cells_per_s() != before {
             self.turn = self.turn.wrapping_add(1);
@@ -435,22 +591,24 @@ mod tests {
     #[test]
     fn the_rate_doubles_until_cells_are_lost_then_is_what_came_and_rises_slowly() {
         let mut rate = Stepped::default();
-        rate.on_step(&step(1000, 990));
+        rate.on_step(&step(1000, 995));
         assert_eq!(rate.cells_per_s(), 2000);
-        rate.on_step(&step(2000, 1850));
-        assert_eq!(rate.cells_per_s(), 1950, "7.5 % are lost, of which 5 % are borne");
-        rate.on_step(&step(1950, 1463));
-        assert_eq!(rate.cells_per_s(), 1560);
-        rate.on_step(&step(1560, 78));
-        assert_eq!(rate.cells_per_s(), 780, "half at least");
-        rate.on_step(&step(780, 780));
-        assert_eq!(rate.cells_per_s(), 1560, "below half of what came once");
-        rate.on_step(&step(1560, 1560));
-        assert_eq!(rate.cells_per_s(), 1638);
+        rate.on_step(&step(2000, 1950));
+        assert_eq!(rate.cells_per_s(), 2050, "2.5 % are lost: no more is doubled");
+        rate.on_step(&step(2050, 1896));
+        assert_eq!(rate.cells_per_s(), 1998, "7.5 % are lost, of which 5 % are borne");
+        rate.on_step(&step(1998, 1499));
+        assert_eq!(rate.cells_per_s(), 1599);
+        rate.on_step(&step(1599, 78));
+        assert_eq!(rate.cells_per_s(), 799, "half at least");
+        rate.on_step(&step(799, 799));
+        assert_eq!(rate.cells_per_s(), 1599, "below half of what came once");
+        rate.on_step(&step(1599, 1599));
+        assert_eq!(rate.cells_per_s(), 1679);
         rate.on_step(&step(300, 300));
-        assert_eq!(rate.cells_per_s(), 1638, "it was not used");
+        assert_eq!(rate.cells_per_s(), 1679, "it was not used");
         rate.on_step(&step(19, 0));
-        assert_eq!(rate.cells_per_s(), 1638, "too few");
+        assert_eq!(rate.cells_per_s(), 1679, "too few");
         (0..40).for_each(|_| rate.on_step(&step(100, 0)));
         assert_eq!(rate.cells_per_s(), LEAST_RATE);
     }
@@ -469,6 +627,97 @@ mod tests {
         assert_eq!(steps.count(), 7);
         rate.on_step(&step(5120, 5120));
         assert_eq!(rate.cells_per_s(), (5120.0 * (1.0 + MOST_LOSS)) as u32);
+    }
+
+    #[test]
+    fn the_first_rate_is_a_window_a_round_trip_and_a_constant_one_is_what_it_is() {
+        let ms = |ms: u64| Some(Duration::from_millis(ms));
+        let answered = |mut rate: Box<dyn TotalRate>, round_trip: Option<Duration>| {
+            rate.on_answered(round_trip);
+            rate.cells_per_s()
+        };
+        let stepped = |round_trip| answered(Box::<Stepped>::default(), round_trip);
+        assert_eq!(stepped(ms(400)), 310);
+        assert_eq!(stepped(ms(1)), FIRST_RATE);
+        assert_eq!(stepped(ms(60_000)), LEAST_RATE);
+        assert_eq!(stepped(None), FIRST_WINDOW, "a round trip that is not known counts as a second");
+        let mut guess = Stepped::default();
+        guess.on_answered(None);
+        guess.on_step(&Step { round_trip: ms(200), ..step(124, 124) });
+        assert_eq!(guess.cells_per_s(), 620, "until it is");
+        assert_eq!(answered(Box::new(Stepped::new(50)), ms(400)), 50, "what was asked for is less");
+        assert_eq!(answered(Box::new(Constant::new(900)), ms(400)), 900);
+    }
+
+    #[test]
+    fn the_rate_doubles_again_after_three_steps_and_300_cells_that_lost_nothing() {
+        let mut rate = Stepped::new(200);
+        rate.on_step(&step(200, 160));
+        assert_eq!((rate.cells_per_s(), rate.is_starting()), (170, false));
+        let mut rates = Vec::new();
+        for lost in [0, 0, 4, 0, 0, 0, 0] {
+            let sent = u64::from(rate.cells_per_s());
+            rate.on_step(&step(sent, sent - lost));
+            rates.push(rate.cells_per_s());
+        }
+        assert_eq!(rates, [178, 187, 192, 202, 212, 425, 850]);
+        // Half of it was there.
+        rate.on_step(&step(850, 430));
+        assert_eq!(rate.cells_per_s(), 472);
+    }
+
+    #[test]
+    fn the_first_loss_at_the_start_leads_back_to_the_rate_that_lost_nothing() {
+        let mut rate = Stepped::new(500);
+        let length = |rate: &Stepped| step_length(rate, Some(Duration::from_millis(300)));
+        rate.on_step(&step(500, 500));
+        assert_eq!((rate.cells_per_s(), length(&rate)), (1000, Duration::from_millis(150)));
+        rate.on_step(&step(1000, 920));
+        assert_eq!((rate.cells_per_s(), length(&rate)), (500, Duration::from_millis(1200)));
+        // There is a way again, after one that was dead.
+        (0..10).for_each(|_| rate.on_step(&step(100, 0)));
+        assert_eq!(rate.cells_per_s(), LEAST_RATE);
+        rate.on_new_way();
+        assert_eq!(rate.cells_per_s(), 500);
+    }
+
+    #[test]
+    fn a_rate_is_tried_for_a_short_step_and_halved_until_its_outcome_is_known() {
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        let mut shape = Shape::new(Box::new(Stepped::default()));
+        (0..100).for_each(|number| shape.on_sent(at(number), number, true, Duration::from_millis(500), None));
+        assert_eq!(shape.pace(), 1000);
+        shape.on_timer(at(100), 100);
+        assert_eq!(shape.pace(), 500);
+        (0..100).for_each(|number| shape.on_outcome(number, true));
+        shape.on_timer(at(150), 150);
+        assert_eq!(shape.pace(), 2000);
+    }
+
+    #[test]
+    fn what_suspects_lose_decides_nothing() {
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        let mut shape = Shape::new(Box::new(Stepped::default()));
+        for number in 0..100 {
+            match number % 2 {
+                0 => shape.on_sent(at(number), number, true, Duration::from_millis(50), None),
+                _ => shape.on_trial(at(number), number),
+            }
+        }
+        (0..100).for_each(|number| shape.on_outcome(number, number % 2 == 0));
+        // Half of the rate was used by what counts.
+        shape.on_timer(at(100), 100);
+        assert_eq!((shape.rate().cells_per_s(), shape.timer()), (1000, None));
+
+        let mut watch = Watch::new(Box::new(Stepped::default()));
+        watch.is_due = false;
+        watch.on_rate_received(at(0));
+        (1..=200)
+            .filter(|number| number % 10 != 0)
+            .for_each(|number| watch.on_cell(at(number), number, at(number), None));
+        (0..10).for_each(|_| watch.on_trial_lost());
+        watch.on_timer(watch.timer().unwrap());
+        assert_eq!(watch.rate().cells_per_s(), 2000, "all others came");
     }
 
     #[test]

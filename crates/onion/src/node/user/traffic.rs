@@ -270,6 +270,9 @@ impl<C: Cryptography> Traffic<C> {
         let usable = self.usable(mailboxes, choice);
         if let Some(session) = self.sessions.get_mut(&id).filter(|_| !usable.is_empty()) {
             session.doors.replace(usable);
+            if session.deaf >= DEAF {
+                session.client.on_new_way();
+            }
         }
     }
 
@@ -442,7 +445,9 @@ impl<C: Cryptography> Traffic<C> {
             self.no_path_until = None;
             self.counts.blocks += 1;
             let spread = self.back_delays.timeout(relays);
-            let Ok(serial) = session.client.give_block(&block.to_bytes(), spread) else { return has_made };
+            let Ok(serial) = session.client.give_block(&block.to_bytes(), spread, route.is_trial) else {
+                return has_made;
+            };
             session.blocks.insert(serial, block_id);
             let epoch = self.members.epoch();
             let out = OutBlock { session: id, serial, epoch, route: route.id, path: route.path };
@@ -484,7 +489,7 @@ impl<C: Cryptography> Traffic<C> {
         let relays = route.path.relays();
         let tag = self.next_tag;
         self.next_tag += 1;
-        let via = Via { tag, timeout: self.forth_delays.timeout(relays) };
+        let via = Via { tag, timeout: self.forth_delays.timeout(relays), is_trial: route.is_trial };
         if !session.client.poll_cell(now, via, &mut self.cell) {
             return false;
         }

@@ -229,7 +229,7 @@ impl World {
             self.blocks_made += 1;
             let mut block = self.blocks_made.to_be_bytes().to_vec();
             block.resize(BLOCK, 0);
-            let serial = self.client.give_block(&block, self.backward.delays.timeout(&relay)).unwrap();
+            let serial = self.client.give_block(&block, self.backward.delays.timeout(&relay), false).unwrap();
             self.blocks.insert(serial, path);
             self.serials.insert(self.blocks_made, serial);
             is_busy = true;
@@ -238,7 +238,7 @@ impl World {
         while self.client.wants_cell(self.now) {
             let path = self.forward.choose(&mut self.rng);
             let timeout = self.forward.delays.timeout(&[RelayIndex(path as u16)]);
-            let via = Via { tag: path as u64, timeout };
+            let via = Via { tag: path as u64, timeout, is_trial: false };
             assert!(self.client.poll_cell(self.now, via, &mut cell), "it wanted a cell");
             self.put(true, path, &cell, 0);
             is_busy = true;

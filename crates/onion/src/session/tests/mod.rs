@@ -35,6 +35,48 @@ fn a_page_comes_whole_and_soon() {
 }
 
 #[test]
+fn the_handshake_says_how_long_the_way_is_unless_it_was_repeated() {
+    // There and back in 200 ms, with some of jitter.
+    let paths = several(4, |_, path| path.delay = Duration::from_millis(100));
+    let mut world = World::new(1, Secrecy::Sealed, &paths, &paths, Rates::default());
+    world.start(Job { up: 0, down: 100 });
+    while !world.client.is_connected() {
+        world.pass(0.001);
+    }
+    let round_trip = world.client.round_trip().unwrap();
+    assert!((200..203).contains(&(round_trip.as_nanos() / 1_000_000)), "{round_trip}");
+    assert!(world.client.rates().iter().all(|rate| (610..=620).contains(rate)), "{:?}", world.client.rates());
+    // The first try is lost. Which of them was answered is known here, but not to the client.
+    let none = several(1, |_, path| path.dies = Time::ZERO);
+    let mut world = World::new(1, Secrecy::Sealed, &none, &paths, Rates::default());
+    world.start(Job { up: 0, down: 100 });
+    world.pass(0.5);
+    world.heal();
+    while !world.client.is_connected() {
+        world.pass(0.001);
+    }
+    assert_eq!((world.client.round_trip(), world.client.rates()), (None, [124, 124]));
+}
+
+#[test]
+fn that_it_is_over_is_said_by_three_cells_of_which_two_may_be_lost() {
+    let paths = several(4, |_, _| {});
+    let mut world = world(1, &paths);
+    world.start(Job { up: 0, down: 100 });
+    world.run(1.0);
+    world.client.close();
+    let (mut cell, mut cells) = (Vec::new(), Vec::new());
+    let via = Via { tag: 0, timeout: Duration::SECOND, is_trial: false };
+    while world.client.poll_cell(world.now, via, &mut cell) {
+        cells.push(cell.clone());
+    }
+    assert_eq!(cells.len(), 3);
+    world.exits.on_cell(world.now, &cells[2]);
+    let ends: Vec<Option<End>> = world.exits.iter_mut().map(|(_, exit)| exit.end()).collect();
+    assert_eq!(ends, [Some(End::ClosedByPeer)]);
+}
+
+#[test]
 fn datagrams_come_as_they_were_and_none_twice_and_what_is_lost_stays_lost() {
     let paths = several(6, |_, path| (path.loss, path.doubled) = (0.1, 0.1));
     let mut world = World::new(7, Secrecy::Sealed, &paths, &paths, Rates::default());
