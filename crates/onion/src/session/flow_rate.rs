@@ -19,13 +19,10 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
-use super::total_rate::{LEAST_RATE, MOST_RATE, Step, TotalRate, first_rate};
+use super::total_rate::{LEAST_RATE, MOST_RATE, Step, TotalRate, UNKNOWN_ROUND_TRIP, first_rate};
 
 /// Of a cell, as a controller counts it: what is a packet's data on other paths. Only ratios matter.
 const CELL: Bytes = Bytes::new(1000);
-
-/// Before a round trip is known: RFC 6298 2.1's first timeout is what it would then wait.
-const UNKNOWN: Duration = Duration::SECOND;
 
 /// A flow controller and the feedback that it got.
 #[derive(Clone, Debug)]
@@ -97,7 +94,7 @@ impl TotalRate for FlowRate {
     }
 
     fn on_step(&mut self, step: &Step) {
-        let round_trip = step.round_trip.unwrap_or(UNKNOWN).max(Duration::from_millis(1));
+        let round_trip = step.round_trip.unwrap_or(UNKNOWN_ROUND_TRIP).max(Duration::from_millis(1));
         self.round_trip = Some(round_trip);
         self.least = self.least.min(round_trip);
         // The clock of a session goes on; that of a controller must not stand still.

@@ -20,9 +20,9 @@
 //! (`experiments/raiber-more`). It doubles as slow start does, below a threshold that
 //! is at first infinite, then half of the highest rate that was delivered (RFC 5681 3.1): after the network was gone
 //! for a while, the rate is soon back. The threshold is infinite again after some steps in a row
-//! that lost next to nothing ([`SMOOTH`]). Until the first loss, a step lasts half a round trip: there was none that an
-//! accomplice could have caused. A rate is then tried for such a step, halved until its outcome is known, and left for the
-//! one before when more than 5 % are lost.
+//! that lost next to nothing ([`SMOOTH`]). Until the first loss, and below [`FIRST_RATE`], a step lasts half a round
+//! trip: there was none that an accomplice could have caused. A rate is then tried for such a step, halved until its
+//! outcome is known, and left for the one before when more than 5 % are lost.
 //!
 //! In the first round trip, as the handshake measured it, [`FIRST_WINDOW`] cells leave, but no faster than
 //! [`FIRST_RATE`]; a round trip that is not known counts as a second (RFC 6298 2.1). A rate that does not ask how long
@@ -51,7 +51,7 @@ pub const FIRST_RATE: u32 = 1000;
 pub const FIRST_WINDOW: u32 = 124;
 
 /// A round trip of which nothing is known (RFC 6298 2.1).
-const UNKNOWN_ROUND_TRIP: Duration = Duration::SECOND;
+pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::SECOND;
 
 /// Cells a second of a first window, over a way of that round trip.
 pub fn first_rate(round_trip: Option<Duration>) -> u32 {
@@ -204,7 +204,7 @@ impl TotalRate for Stepped {
     }
 
     fn is_starting(&self) -> bool {
-        self.is_starting
+        self.is_starting && self.rate < f64::from(FIRST_RATE)
     }
 
     fn on_answered(&mut self, round_trip: Option<Duration>) {
@@ -226,12 +226,11 @@ impl TotalRate for Stepped {
         let delivered = step.delivered as f64 / elapsed;
         let is_full = step.sent as f64 >= USED * self.rate * elapsed;
         let creeps = self.rate >= self.reached / 2.0;
-        let (steps, cells) = self.smooth;
-        self.smooth = match loss <= LEAST_LOSS && creeps {
-            true if is_full => (steps + 1, cells + step.sent),
-            true => self.smooth,
-            false => (0, 0),
-        };
+        if loss > LEAST_LOSS || !creeps {
+            self.smooth = (0, 0);
+        } else if is_full {
+            self.smooth = (self.smooth.0 + 1, self.smooth.1 + step.sent);
+        }
         if self.smooth.0 >= SMOOTH.0 && self.smooth.1 >= SMOOTH.1 {
             // What was reached was less than there is now.
             self.reached = f64::INFINITY;
@@ -243,7 +242,8 @@ impl TotalRate for Stepped {
         }
         if loss > MOST_LOSS {
             // In a short step, relays may have had room that is used up now: back to the last rate that lost nothing.
-            let was_short = std::mem::take(&mut self.is_starting) && self.has_doubled;
+            let was_short = self.is_starting() && self.has_doubled;
+            self.is_starting = false;
             if self.has_doubled || self.reached.is_infinite() {
                 // What was reached once is not there any more, or was not known.
                 self.reached = if was_short { self.rate / 2.0 } else { delivered.max(self.rate / 2.0) };
@@ -256,7 +256,9 @@ impl TotalRate for Stepped {
                 self.reached = self.reached.max(delivered);
             }
             self.has_doubled = doubles && loss <= LEAST_LOSS;
-            self.rate *= if self.has_doubled { 2.0 } else { 1.0 + MOST_LOSS - loss };
+            // A short step leads no further than to where sessions once began: what lies beyond may be in a queue yet.
+            let most = if self.is_starting() { f64::from(FIRST_RATE) } else { f64::INFINITY };
+            self.rate = most.min(self.rate * if self.has_doubled { 2.0 } else { 1.0 + MOST_LOSS - loss });
         }
         self.rate = self.rate.clamp(f64::from(LEAST_RATE), f64::from(MOST_RATE));
         if loss < 0.5 {
@@ -668,30 +670,33 @@ mod tests {
 
     #[test]
     fn the_first_loss_at_the_start_leads_back_to_the_rate_that_lost_nothing() {
-        let mut rate = Stepped::new(500);
+        let mut rate = Stepped::new(400);
         let length = |rate: &Stepped| step_length(rate, Some(Duration::from_millis(300)));
-        rate.on_step(&step(500, 500));
-        assert_eq!((rate.cells_per_s(), length(&rate)), (1000, Duration::from_millis(150)));
-        rate.on_step(&step(1000, 920));
-        assert_eq!((rate.cells_per_s(), length(&rate)), (500, Duration::from_millis(1200)));
+        rate.on_step(&step(400, 400));
+        assert_eq!((rate.cells_per_s(), length(&rate)), (800, Duration::from_millis(150)));
+        let mut other = rate;
+        other.on_step(&step(800, 800));
+        assert_eq!((other.cells_per_s(), length(&other)), (1000, Duration::from_millis(1200)), "no further so fast");
+        rate.on_step(&step(800, 736));
+        assert_eq!((rate.cells_per_s(), length(&rate)), (400, Duration::from_millis(1200)));
         // There is a way again, after one that was dead.
         (0..10).for_each(|_| rate.on_step(&step(100, 0)));
         assert_eq!(rate.cells_per_s(), LEAST_RATE);
         rate.on_new_way();
-        assert_eq!(rate.cells_per_s(), 500);
+        assert_eq!(rate.cells_per_s(), 400);
     }
 
     #[test]
     fn a_rate_is_tried_for_a_short_step_and_halved_until_its_outcome_is_known() {
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
-        let mut shape = Shape::new(Box::new(Stepped::default()));
-        (0..100).for_each(|number| shape.on_sent(at(number), number, true, Duration::from_millis(500), None));
-        assert_eq!(shape.pace(), 1000);
-        shape.on_timer(at(100), 100);
-        assert_eq!(shape.pace(), 500);
-        (0..100).for_each(|number| shape.on_outcome(number, true));
-        shape.on_timer(at(150), 150);
-        assert_eq!(shape.pace(), 2000);
+        let mut shape = Shape::new(Box::new(Stepped::new(400)));
+        (0..40).for_each(|number| shape.on_sent(at(number), number, true, Duration::from_millis(500), None));
+        assert_eq!(shape.pace(), 400);
+        shape.on_timer(at(100), 40);
+        assert_eq!(shape.pace(), 200);
+        (0..40).for_each(|number| shape.on_outcome(number, true));
+        shape.on_timer(at(150), 60);
+        assert_eq!(shape.pace(), 800);
     }
 
     #[test]

@@ -210,8 +210,7 @@ fn a_session_goes_on_over_the_change_of_an_epoch_whoever_follows_first() {
         run.limit = SLOW;
         let mut world = HiddenWorld::<Transparent>::new(&run, ()).expect("settings");
         let mut second = 3;
-        // By then it has found its rate, and is over the stall that this takes.
-        while world.got().0[0].bytes < 2_000_000 {
+        while world.got().0[0].bytes < 1_000_000 {
             second += 1;
             world.step(at(second));
             assert!(second < 60, "it gets nowhere: {:?}", world.got());
@@ -229,9 +228,7 @@ fn a_session_goes_on_over_the_change_of_an_epoch_whoever_follows_first() {
             let (after, counts) = world.got();
             let got = after[0];
             assert!(got.bytes > before[0].bytes + 1_000_000 && !got.wrong, "{got:?} in change {epoch}, {counts:?}");
-            // A rate that has doubled just then loses some cells, and their repairs; but for what the start has had.
-            let most = before[0].longest_stall.max(ms(2500));
-            assert!(got.longest_stall <= most, "{got:?} in change {epoch}, {counts:?}");
+            assert!(got.longest_stall < ms(2000), "{got:?} in change {epoch}, {counts:?}");
             assert_eq!(world.receiver().own_sessions().collect::<Vec<_>>(), session, "it is the same session");
             sent.retain(|before| world.receiver().open_mailboxes(Some(session[0])).contains(before));
             assert_eq!(sent, [], "no mailbox has the same name in two epochs");
