@@ -13,8 +13,9 @@ use super::limits::Violation;
 use super::link::{End, Link, Outcome, Settled};
 use super::receiver::{report_delay, report_wait};
 use super::sender::{Carried, Delivered};
+use super::steps::{Shape, Watch};
 use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
-use super::total_rate::{Shape, TotalRate, Watch};
+use super::total_rate::TotalRate;
 
 /// Blocks with an opening, as far as they fit: an answer to each time that it is sent.
 const OPENING_BLOCKS: usize = 3;

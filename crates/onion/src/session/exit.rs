@@ -8,8 +8,9 @@ use super::envelope::{CellFormat, Envelope};
 use super::handshake::{ANSWER, Answered, SessionName};
 use super::limits::Violation;
 use super::link::{End, Link};
+use super::steps::CellPacer;
 use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
-use super::total_rate::{CellPacer, MOST_RATE, first_rate};
+use super::total_rate::{MOST_RATE, first_rate};
 
 /// After so long without a cell the client is gone.
 pub const FORGET: Duration = Duration::from_millis(300_000);

@@ -96,6 +96,7 @@ mod link;
 pub mod outgoing;
 pub mod receiver;
 pub mod sender;
+mod steps;
 pub mod streams;
 #[cfg(test)]
 mod tests;
