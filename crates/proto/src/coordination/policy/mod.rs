@@ -4,6 +4,7 @@
 
 pub mod action;
 pub mod agents;
+mod cross_course;
 pub mod deciding;
 pub mod error;
 pub mod feature;

@@ -8,34 +8,13 @@
 
 use anabranch_control::time::{Duration, Time};
 
+use super::cross_course::CrossCourse;
 use super::feature::{HostSeen, LinkSeen};
 use super::{Actuator, Agents, Feature, Sight};
 
 /// Between two divisions of what agents were directed, where that is not for good: within sub-domains, and of what the
 /// idle lend. It is the interval of a coordinator of hosts.
 const BELOW: Duration = Duration::from_millis(100);
-
-/// When cross traffic came and went, as far as it was measured.
-#[derive(Clone, Copy, Debug, Default)]
-struct CrossCourse {
-    is_there: bool,
-    /// Seconds.
-    age: f64,
-    on: f64,
-    off: f64,
-}
-
-impl CrossCourse {
-    /// A span of this many seconds in which it took `share` of the link.
-    fn pass(&mut self, seconds: f64, share: f64) {
-        let is_there = share > 0.0;
-        if is_there != self.is_there {
-            *(if is_there { &mut self.off } else { &mut self.on }) = self.age;
-            (self.is_there, self.age) = (is_there, 0.0);
-        }
-        self.age += seconds;
-    }
-}
 
 /// What a link did in a span.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
