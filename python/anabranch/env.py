@@ -45,6 +45,8 @@ class Env(gymnasium.Env[Array, Array]):
     cross_age      0 to 1    seconds since cross traffic came or went, over 10 (likewise)
     cross_on       0 to 1    seconds that it was there the last time, over 10 (likewise)
     cross_off      0 to 1    seconds that it was away the last time, over 10 (likewise)
+    cross_expected 0 to 1    cross traffic of the step in which this is acted on, over what the link carries, if it comes
+                             and goes as the last time; with all of ``delay`` counted (when asked for)
     round_trip     0 to 10   mean round trip of the host's flows over their least, less 1 (when asked for)
     loss           0 to 1    packets lost over those sent (when asked for)
     pipe           0 to 2    packets that the link carries in the least round trip of the host's flows, log2 of one
@@ -192,7 +194,7 @@ class Env(gymnasium.Env[Array, Array]):
 
     def directed_by(self, who: str) -> Array:
         """The action of a baseline now: "rule" divides what cross traffic left in the step before among the active hosts;
-        "oracle" what it will leave in the step to come, which no policy can know. Where initial windows are told
+        "period" what it will leave in the step to come if it comes and goes as the last time; "oracle" what it will leave in the step to come, which no policy can know. Where initial windows are told
         (C3-Fct), they divide what the link carries in a round trip."""
         action = np.zeros((1, self.hosts), np.float32)
         cast(Worlds, self._worlds).native.directed_by(who, action)

@@ -134,7 +134,7 @@ def _made() -> type[_Base]:
             raise AttributeError(f"{attr_name} can't be set: environments are what they were made as; make others")
 
         def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-            """``directed_by("rule")`` and ``directed_by("oracle")``, a row for each; other methods are the vector's: ``envs``."""
+            """``directed_by("rule")``, ``"period"`` and ``"oracle"``, a row for each; other methods are the vector's: ``envs``."""
             if method_name != "directed_by":
                 raise AttributeError(f"environments have no method {method_name} of their own; there are: directed_by")
             rows = self.envs.directed_by(*method_args, **method_kwargs)

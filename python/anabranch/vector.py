@@ -245,7 +245,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         )
 
     def directed_by(self, who: str) -> Array:
-        """The actions of a baseline now, "rule" or "oracle": see :meth:`anabranch.env.Env.directed_by`."""
+        """The actions of a baseline now, "rule", "period" or "oracle": see :meth:`anabranch.env.Env.directed_by`."""
         actions = np.zeros(self.action_space.shape, np.float32)
         cast(Worlds, self._worlds).native.directed_by(who, actions)
         return actions

@@ -1,5 +1,5 @@
-//! What a policy is compared with: the rule of a coordinator that does not learn, and an oracle that knows what
-//! cross traffic will do, and who will begin.
+//! What a policy is compared with: the rule of a coordinator that does not learn, one that takes cross traffic to come and go
+//! as the last time, and an oracle that knows what it will do, and who will begin.
 //!
 //! Where rates are directed, they divide the link: evenly among hosts, so that a sub-domain has as many parts as hosts
 //! that send. Where initial windows are, they divide what the link carries in a round
@@ -24,6 +24,16 @@ pub fn rule(session: &Session, rates: &mut [f32]) {
         return;
     }
     let left = 1.0 - session.cross_share();
+    actions(session, left, |agent| session.active_hosts(agent), rates);
+}
+
+/// The rates of one that divides what cross traffic will leave in the step that begins `late` steps from now, if it comes
+/// and goes as the last time. It directs initial windows as the [`rule`] does.
+pub fn period(session: &Session, late: usize, rates: &mut [f32]) {
+    if session.spec().actuator == Actuator::Initial {
+        return rule(session, rates);
+    }
+    let left = 1.0 - session.cross_expected(late);
     actions(session, left, |agent| session.active_hosts(agent), rates);
 }
 

@@ -295,6 +295,11 @@ impl Session {
         self.view.link().cross
     }
 
+    /// The same of the step that begins `late` steps from now, if cross traffic comes and goes as the last time.
+    pub fn cross_expected(&self, late: usize) -> f64 {
+        self.view.cross_expected(late)
+    }
+
     /// How many hosts of an agent that send nothing now begin from `now` on and before `next`, as only an oracle knows it.
     pub(crate) fn beginning(&self, agent: usize, now: Time, next: Time) -> usize {
         let starts = |host: usize| self.view.hosts()[host].iter().map(|&flow| self.scenario.flows[flow].start);

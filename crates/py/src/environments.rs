@@ -289,10 +289,11 @@ impl Environments {
 
     /// What the rule, or the oracle, would tell each host now.
     fn directed_by(&self, py: Python<'_>, who: &str, actions: &Bound<'_, PyAny>) -> PyResult<()> {
-        let is_oracle = match who {
-            "rule" => false,
-            "oracle" => true,
-            _ => return Err(errors::value(format!("there is no baseline \"{who}\"; there are: rule, oracle"))),
+        let direct: fn(&mut Session, &mut [f32]) = match who {
+            "rule" => |session, rates| oracle::rule(session, rates),
+            "period" => |session, rates| oracle::period(session, 0, rates),
+            "oracle" => oracle::oracle,
+            _ => return Err(errors::value(format!("there is no baseline \"{who}\"; there are: rule, period, oracle"))),
         };
         let shape = [self.stepping.count, self.stepping.numbers];
         let mut actions = Wanted { name: "actions", shape: &shape }.write::<f32>(actions)?;
@@ -300,9 +301,8 @@ impl Environments {
         let mut vector = self.stepping.vector()?;
         let (vector, hosts) = (&mut *vector, self.stepping.numbers);
         apart(py, || {
-            for (session, rates) in vector.sessions_mut().iter_mut().zip(actions.chunks_exact_mut(hosts)) {
-                if is_oracle { oracle::oracle(session, rates) } else { oracle::rule(session, rates) }
-            }
+            let sessions = vector.sessions_mut().iter_mut().zip(actions.chunks_exact_mut(hosts));
+            sessions.for_each(|(session, rates)| direct(session, rates));
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anabranch_control::time::Duration;
 use anabranch_env::SightError;
 use anabranch_env::feature::Feature;
-use anabranch_env::oracle::{oracle, rule};
+use anabranch_env::oracle::{oracle, period, rule};
 use anabranch_env::spec::Source;
 use anabranch_env::{Actuator, Ended, Session, Spec, SpecError, Weights, catalogue};
 use anabranch_scenario::file::parse_flows;
@@ -339,6 +339,31 @@ fn flows_that_have_sent_all_end_an_episode() {
 }
 
 #[test]
+fn what_is_expected_comes_nearer_than_what_was_seen_last_however_late_reports_are() {
+    for delay in [0, 10] {
+        let features = vec![Feature::CrossShare, Feature::CrossExpected, Feature::CrossNext];
+        let (mut of_seen, mut of_expected) = (0.0, 0.0);
+        for seed in 1..=6 {
+            let mut session = session(Spec { features: features.clone(), delay, ..named("C3-Cross") }, seed);
+            let (mut shown, mut rates) = (Vec::new(), [0.0]);
+            while !session.ended().is_over() {
+                let mut row = [0.0_f32; 3];
+                session.observe(&mut row);
+                shown.push(row);
+                rule(&session, &mut rates);
+                session.step(&rates).unwrap();
+            }
+            // The later half, when it has come and gone; what comes next was shown `delay` steps late, too.
+            for (row, then) in shown.iter().zip(&shown[delay..]).skip(250) {
+                of_seen += (row[0] - then[2]).abs();
+                of_expected += (row[1] - then[2]).abs();
+            }
+        }
+        assert!(of_expected < 0.6 * of_seen, "{delay} steps late: {of_expected}, {of_seen}");
+    }
+}
+
+#[test]
 fn who_knows_what_comes_is_paid_more_than_who_knows_what_was() {
     let total = |policy: fn(&mut Session, &mut [f32])| -> f32 {
         (1..=4)
@@ -356,9 +381,10 @@ fn who_knows_what_comes_is_paid_more_than_who_knows_what_was() {
             })
             .sum()
     };
-    let (known, seen, full) =
-        (total(oracle), total(|session, rates| rule(session, rates)), total(|_, rates| rates.fill(1.0)));
-    assert!(known > seen && seen > full, "oracle {known}, rule {seen}, all of it {full}");
+    let (known, expected) = (total(oracle), total(|session, rates| period(session, 0, rates)));
+    let (seen, full) = (total(|session, rates| rule(session, rates)), total(|_, rates| rates.fill(1.0)));
+    let all = format!("oracle {known}, last period {expected}, rule {seen}, all of it {full}");
+    assert!(known > expected && expected > seen && seen > full, "{all}");
     assert!((0.8..0.86).contains(&known), "{known}");
 }
 

@@ -250,6 +250,11 @@ impl View {
         self.hosts.observe(into);
     }
 
+    /// The same of a step to come, as it would be known from the last time ([`Hosts::cross_expected`]).
+    pub fn cross_expected(&self, late: usize) -> f64 {
+        self.hosts.cross_expected(late)
+    }
+
     /// Cross traffic's share of the link in the step to come, as only an oracle knows it.
     pub fn cross_next<W: Steerable>(&self, world: &mut W) -> f64 {
         cross_next(self.hosts.sight(), world)

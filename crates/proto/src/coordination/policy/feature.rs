@@ -33,6 +33,8 @@ pub enum Feature {
     RoundTrip,
     /// What the host's flows lost.
     Loss,
+    /// What cross traffic will take when this is acted on, if it comes and goes as the last time.
+    CrossExpected,
     /// What cross traffic will take in the span to come.
     CrossNext,
     /// What the link carries in the host's least round trip.
@@ -54,6 +56,8 @@ pub struct LinkSeen {
     pub cross: f64,
     /// The same for the span to come.
     pub cross_next: f64,
+    /// The same for the step in which what is seen is acted on, if cross traffic comes and goes as the last time.
+    pub cross_expected: f64,
     /// Seconds since cross traffic came or went.
     pub cross_age: f64,
     /// Seconds that it was there, and away, the last time.
@@ -87,7 +91,7 @@ impl Feature {
         [Feature::Throughput, Feature::Queue, Feature::Dropped, Feature::Active, Feature::Flows, Feature::PreviousRate];
 
     /// All.
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::Throughput,
         Feature::Queue,
         Feature::Dropped,
@@ -98,6 +102,7 @@ impl Feature {
         Feature::CrossAge,
         Feature::CrossOn,
         Feature::CrossOff,
+        Feature::CrossExpected,
         Feature::RoundTrip,
         Feature::Loss,
         Feature::CrossNext,
@@ -121,6 +126,7 @@ impl Feature {
             Feature::CrossOff => "cross_off",
             Feature::RoundTrip => "round_trip",
             Feature::Loss => "loss",
+            Feature::CrossExpected => "cross_expected",
             Feature::CrossNext => "cross_next",
             Feature::Pipe => "pipe",
             Feature::Hosts => "hosts",
@@ -174,6 +180,9 @@ impl Feature {
             Feature::CrossOff => "seconds that cross traffic was away the last time, over 10",
             Feature::RoundTrip => "the mean round trip of the host's flows over their least one, less 1",
             Feature::Loss => "packets that the host's flows lost over those that they sent",
+            Feature::CrossExpected => {
+                "cross traffic of the step in which it is acted on over what the link carries, if it comes and goes as the last time"
+            }
             Feature::CrossNext => "cross traffic of the step to come over what the link carries",
             Feature::Pipe => {
                 "packets that the link carries in the least round trip of the host's flows, log2 of one more, over 10"
@@ -199,6 +208,7 @@ impl Feature {
             | Feature::CrossAge
             | Feature::CrossOn
             | Feature::CrossOff
+            | Feature::CrossExpected
             | Feature::Loss
             | Feature::Hosts
             | Feature::CrossNext => (0.0, 1.0),
@@ -212,8 +222,10 @@ impl Feature {
 
     /// Whether a coordinator knows it from who watches the link alone.
     pub fn needs_monitor(self) -> bool {
-        let is_of_cross_traffic =
-            matches!(self, Feature::CrossShare | Feature::CrossAge | Feature::CrossOn | Feature::CrossOff);
+        let is_of_cross_traffic = matches!(
+            self,
+            Feature::CrossShare | Feature::CrossAge | Feature::CrossOn | Feature::CrossOff | Feature::CrossExpected
+        );
         is_of_cross_traffic || self.needs_queue()
     }
 
@@ -242,6 +254,7 @@ impl Feature {
             Feature::CrossOff => link.cross_off / 10.0,
             Feature::RoundTrip => host.round_trip - 1.0,
             Feature::Loss => host.loss,
+            Feature::CrossExpected => link.cross_expected,
             Feature::CrossNext => link.cross_next,
             Feature::Pipe => libm::log2(1.0 + host.pipe) / 10.0,
             Feature::Hosts => libm::log2(1.0 + link.hosts as f64) / 10.0,
@@ -280,6 +293,7 @@ mod tests {
             cross_age: 900.0,
             cross_on: 900.0,
             cross_off: 900.0,
+            cross_expected: 9.0,
             hosts: 9000,
         };
         let host = HostSeen { throughput: 9.0, active: 900, rate: 9.0, round_trip: 900.0, loss: 9.0, pipe: 1e9 };

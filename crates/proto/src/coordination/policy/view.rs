@@ -176,6 +176,12 @@ impl View {
         &self.of_agents
     }
 
+    /// What cross traffic will take of the step that begins `late` steps from now, if it comes and goes as the last time.
+    pub fn cross_expected(&self, late: usize) -> f64 {
+        let step = self.sight.interval.as_secs_f64();
+        self.cross.expected(step * late as f64, step * (late + 1) as f64)
+    }
+
     /// The link as it was seen last, without delay.
     pub fn link(&self) -> &LinkSeen {
         &self.link
@@ -285,6 +291,7 @@ impl View {
             cross_age: self.cross.age,
             cross_on: self.cross.on,
             cross_off: self.cross.off,
+            cross_expected: self.cross_expected(self.sight.delay),
             hosts: hosts.iter().filter(|host| host.active > 0).count(),
         };
         let FullPacket { on_wire, data } = self.packet;
