@@ -25,14 +25,14 @@ SCENARIO = dict(steps=500_000, num_envs=10, rollout=100, keep=(1_000, 5_000, 10_
 # has yielded after three.
 STAGGERED = dict(SCENARIO, epochs=10, gamma=0.8)
 CROSS = "anabranch/C3-Cross-v0"
+SEEN = [
+    "throughput", "queue", "dropped", "active", "flows", "previous_rate", "cross_share", "cross_age", "cross_on", "cross_off",
+]  # fmt: skip
+# What is expected of the step to come and was of the two before: an edge lies in one of them, or near.
+EXPECTS = {"features": [*SEEN, "cross_expected"], "history": 3}
 # What was directed in the last 12 steps, which reports ten steps late do not show yet, beside the reports themselves.
-PROMPT_RATES = {
-    "features": [
-        "throughput", "queue", "dropped", "active", "flows", "previous_rate", "cross_share", "cross_age", "cross_on",
-        "cross_off", "told",
-    ],
-    "history": 12,
-}  # fmt: skip
+PROMPT_RATES = {"features": [*SEEN, "told"], "history": 12}
+LATE_EXPECTS = {"features": [*SEEN, "cross_expected", "told"], "history": 12}
 
 # Of each experiment its variants, "" for a single one: settings, and how many seeds.
 TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
@@ -43,6 +43,8 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     "c3-cross-learned": {
         "100-ms": (Settings(CROSS, steps=262_144), 10),
         "20-ms": (Settings(CROSS, {"interval": 0.02}, steps=524_288, rollout=512, gamma=0.99), 5),
+        "expects-100-ms": (Settings(CROSS, EXPECTS, steps=2_097_152), 10),
+        "expects-20-ms": (Settings(CROSS, {"interval": 0.02, **EXPECTS}, steps=4_194_304), 5),
     },
     "c3-fairness": {"": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3)},
     # A step is a second, with all its packets: a tenth as many of them, and more updates for each.
@@ -50,6 +52,7 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     "c3-delayed": {
         "": (Settings("anabranch/C3-Delayed-v0", steps=262_144), 3),
         "told": (Settings("anabranch/C3-Delayed-v0", PROMPT_RATES, steps=524_288), 3),
+        "expects": (Settings("anabranch/C3-Delayed-v0", LATE_EXPECTS, steps=1_048_576), 3),
     },
 }
 
