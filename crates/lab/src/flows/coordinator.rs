@@ -2,7 +2,8 @@
 //!
 //! At equal spans it divides what a link has left beside cross traffic among the flows
 //! that are active, and bounds each one's window: `window = rate per flow * RTT_min`. What
-//! cross traffic takes is what was measured over the span before: monitoring looks back.
+//! cross traffic takes is what was measured over the span before, since monitoring looks back, or what it will take if it
+//! comes and goes as the last time.
 //! Bounds are a lease, as long as that of a coordinator of hosts that decides as often ([`hold`]): a flow that hears no
 //! more of its coordinator goes on alone.
 
@@ -10,7 +11,8 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::budget::hold;
-use anabranch_scenario::flows::Steering;
+use anabranch_proto::coordination::policy::CrossCourse;
+use anabranch_scenario::flows::{Expected, Steering};
 
 /// The coordinator at work.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Coordinator {
     looked: Time,
     /// Bytes of cross traffic that had arrived then.
     cross_before: u64,
+    cross: CrossCourse,
+    /// What it is taken to have until the next decision.
     cross_rate: Rate,
 }
 
@@ -28,7 +32,8 @@ impl Coordinator {
     /// Decides for the first time at the beginning.
     pub fn new(steering: &Steering) -> Coordinator {
         let (due, looked) = (Time::ZERO, Time::ZERO);
-        Coordinator { steering: steering.clone(), due, looked, cross_before: 0, cross_rate: Rate::ZERO }
+        let cross = CrossCourse::default();
+        Coordinator { steering: steering.clone(), due, looked, cross_before: 0, cross, cross_rate: Rate::ZERO }
     }
 
     /// When it decides next.
@@ -47,6 +52,12 @@ impl Coordinator {
         let new = Bytes::new(cross_bytes - self.cross_before);
         let span = now.since(self.looked);
         self.cross_rate = if span > Duration::ZERO { new / span } else { Rate::ZERO };
+        if self.steering.expected == Expected::LastPeriod && span > Duration::ZERO {
+            // In bits a second where others have shares: only ratios matter.
+            self.cross.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64);
+            let expected = self.cross.expected(0.0, self.steering.every.as_secs_f64());
+            self.cross_rate = Rate::from_bits_per_sec(expected as u64);
+        }
         (self.looked, self.cross_before) = (now, cross_bytes);
         while self.due <= now {
             self.due += self.steering.every;
@@ -71,10 +82,30 @@ mod tests {
 
     use super::*;
 
+    fn rule(every: Duration, actuator: Actuator, expected: Expected) -> Steering {
+        Steering { link: 0, every, actuator, expected, policy: None }
+    }
+
+    #[test]
+    fn by_the_last_period_room_is_made_before_cross_traffic_comes_and_given_back_before_it_has_gone() {
+        let every = Duration::from_millis(100);
+        let mut coordinator = Coordinator::new(&rule(every, Actuator::Maximum, Expected::LastPeriod));
+        let capacity = Rate::from_bits_per_sec(100_000_000);
+        // There for three spans of ten, and then half of one.
+        let mut arrived = 0;
+        let mut windows = Vec::new();
+        for span in 0..30_u64 {
+            coordinator.observe(Time::ZERO + every * span, arrived);
+            windows.push(coordinator.bounds(capacity, 1, 1.0, every).maximum.unwrap().get() / 1000);
+            arrived += [875_000, 875_000, 875_000, 437_500, 0, 0, 0, 0, 0, 0][(span % 10) as usize];
+        }
+        assert_eq!(windows[20..], [375, 375, 375, 812, 1250, 1250, 1250, 1250, 1250, 1250]);
+    }
+
     #[test]
     fn what_is_left_is_divided_and_becomes_a_window_over_the_round_trip() {
         let (every, actuator) = (Duration::from_millis(100), Actuator::Maximum);
-        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator, policy: None });
+        let mut coordinator = Coordinator::new(&rule(every, actuator, Expected::LastSpan));
         let capacity = Rate::from_bits_per_sec(100_000_000);
         let rtt = Duration::from_millis(40);
         let window = |coordinator: &Coordinator, flows| coordinator.bounds(capacity, flows, 1.0, rtt).maximum.unwrap();
@@ -93,7 +124,7 @@ mod tests {
     #[test]
     fn a_look_that_comes_late_counts_over_the_time_that_passed() {
         let (every, actuator) = (Duration::from_millis(100), Actuator::Fixed);
-        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator, policy: None });
+        let mut coordinator = Coordinator::new(&rule(every, actuator, Expected::LastSpan));
         coordinator.observe(Time::ZERO + every * 2 + every / 2, 250_000);
         let bounds = coordinator.bounds(Rate::from_bits_per_sec(100_000_000), 1, 1.0, every);
         let window = bounds.fixed;

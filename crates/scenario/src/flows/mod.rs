@@ -32,8 +32,20 @@ pub struct Steering {
     pub every: Duration,
     /// What a decision does to a window; a policy's rates become windows as the policy says.
     pub actuator: Actuator,
+    /// What the rule takes cross traffic to do until the next decision.
+    pub expected: Expected,
     /// Who decides in place of the rule.
     pub policy: Option<Arc<Learned>>,
+}
+
+/// What cross traffic is taken to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expected {
+    /// What it did in the span before.
+    #[default]
+    LastSpan,
+    /// What it will do if it comes and goes as the last time.
+    LastPeriod,
 }
 
 /// A policy that steers.

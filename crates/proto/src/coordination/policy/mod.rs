@@ -14,6 +14,7 @@ pub mod view;
 
 pub use action::Actuator;
 pub use agents::Agents;
+pub use cross_course::CrossCourse;
 pub use error::SightError;
 pub use feature::Feature;
 pub use learned::Learned;

@@ -172,6 +172,10 @@ mod tests {
         assert!(read(directory.path(), TEXT, &[]).is_ok());
         holds(refused(&format!("{TEXT}every_ms = 100\n")), &["steering.every_ms", "made to decide every 50 ms"]);
         assert!(read(directory.path(), &format!("{TEXT}every_ms = 50\n"), &[]).is_ok());
+        holds(
+            refused(&format!("{TEXT}expected = \"last-period\"\n")),
+            &["steering.expected", "the policy decides by what it sees"],
+        );
         holds(refused(&format!("{TEXT}actuator = \"fixed\"\n")), &["steering.actuator", "(\"rate\"); take this out"]);
         holds(refused(&TEXT.replace("seconds = 10", "seconds = 0.04")), &[key, "interval in seconds is 0.05"]);
         let without = TEXT.replace("policy = \"p.safetensors\"\n", "");

@@ -82,6 +82,7 @@
 //! link = "bottleneck"
 //! every_ms = 100
 //! actuator = "maximum"                 # or "fixed"
+//! expected = "last-span"               # of cross traffic, or "last-period": if it comes and goes as the last time
 //! # policy = "cross.safetensors"       # decides in place of the rule, when and how it was made to
 //!
 //! [[cross_traffic]]
@@ -104,7 +105,7 @@ use anabranch_proto::flow::{AckPolicy, LossRecovery, PartialAck, Reduction, TcpO
 use super::error::Problem;
 use super::shape::{Many, Optional, OrStandard, Said, Section, Sections, keys, many, said, sections, some};
 use super::values::{Millis, Seconds, Seed, Whole, Word, Words, after_start, since_start};
-use crate::flows::{FlowScenario, FlowSpec, PacketSpec, Steering};
+use crate::flows::{Expected, FlowScenario, FlowSpec, PacketSpec, Steering};
 
 mod flow;
 mod learned;
@@ -207,6 +208,7 @@ keys! {
         link: Said<String>,
         every_ms: Optional<Millis>,
         actuator: Optional<Word<Actuator>>,
+        expected: Optional<Word<Expected>>,
         policy: Optional<learned::Policy>,
     }
 }
@@ -236,6 +238,11 @@ impl Words for Reduction {
 
 impl Words for PartialAck {
     const WORDS: &'static [(&'static str, PartialAck)] = &PartialAck::ALL;
+}
+
+impl Words for Expected {
+    const WORDS: &'static [(&'static str, Expected)] =
+        &[("last-span", Expected::LastSpan), ("last-period", Expected::LastPeriod)];
 }
 
 impl Words for Actuator {
@@ -375,7 +382,8 @@ impl Section<SteeringKeys> {
                 return Err(self.missing("every_ms", "the time between two decisions, or a policy, which says it"));
             };
             let actuator = self.actuator.or_standard(Actuator::Maximum);
-            return Ok(Steering { link, every: **every, actuator, policy: None });
+            let expected = self.expected.or_standard(Expected::default());
+            return Ok(Steering { link, every: **every, actuator, expected, policy: None });
         };
         let learned = said.learned(link, scenario, directory)?;
         let interval = learned.sight.interval;
@@ -390,7 +398,13 @@ impl Section<SteeringKeys> {
                 actuator.wrong(format!("the policy says how its rates become windows (\"{made}\"); take this out"))
             );
         }
-        Ok(Steering { link, every: interval, actuator: Actuator::default(), policy: Some(Arc::new(learned)) })
+        if let Some(expected) = &self.expected {
+            return Err(
+                expected.wrong("the policy decides by what it sees (cross_expected, if it was made to); take this out")
+            );
+        }
+        let (actuator, expected) = (Actuator::default(), Expected::default());
+        Ok(Steering { link, every: interval, actuator, expected, policy: Some(Arc::new(learned)) })
     }
 }
 
@@ -432,6 +446,7 @@ impl From<&FlowScenario> for File {
             link: said(links[steering.link].name.clone()),
             every_ms: some(steering.every),
             actuator: steering.policy.is_none().then(|| said(steering.actuator)),
+            expected: steering.policy.is_none().then(|| said(steering.expected)),
             policy: steering.policy.as_ref().map(|learned| said(learned::written(learned))),
         };
         File {
