@@ -25,7 +25,7 @@ use super::watch::CrossBytes;
 #[derive(Debug)]
 pub enum Steered<'a> {
     /// The scenario's own coordinator, by its rule, in this process.
-    Rule(ByRule<'a>),
+    Rule(Box<ByRule<'a>>),
     /// The same, by the scenario's policy.
     Policy(Box<ByPolicy>),
     /// A coordinator and agents over QUIC.
@@ -37,7 +37,7 @@ impl<'a> Steered<'a> {
     pub fn new(scenario: &'a FlowScenario, plan: &Plan) -> Option<Steered<'a>> {
         match ByPolicy::new(scenario, Arc::clone(&plan.counted), Arc::clone(&plan.cross_bytes)) {
             Some(policy) => Some(Steered::Policy(Box::new(policy))),
-            None => ByRule::new(scenario, Arc::clone(&plan.cross_bytes)).map(Steered::Rule),
+            None => ByRule::new(scenario, Arc::clone(&plan.cross_bytes)).map(Box::new).map(Steered::Rule),
         }
     }
 
