@@ -8,7 +8,7 @@ use anabranch_sim::varying::Course;
 use crate::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_lab::flows::{FlowsMeasured, measured::FlowMeasured};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_scenario::flows::{FlowScenario, Pattern};
+use anabranch_scenario::flows::{Expected, FlowScenario, Pattern};
 use anabranch_stats as stats;
 
 /// The paper compares these two.
@@ -16,6 +16,9 @@ const PAPER: [&str; 2] = ["cubic", STEERED];
 
 /// The controller that the coordinator steers; all others are left alone.
 const STEERED: &str = "c3-cubic";
+
+/// The same where the coordinator expects cross traffic to come and go as the last time: ours, not the paper's.
+const EXPECTING: &str = "c3-cubic-last-period";
 
 /// Seeds on real packets, of a full run and a quick one: two runs with one seed differ there.
 /// In the simulator nothing is random.
@@ -147,11 +150,16 @@ pub fn cross_traffic(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     // Real packets: whole periods after the first ten seconds.
     let (seeds, seconds) = (seeds(lab), lab.form((400, 100), (60, 20)));
     let on = lab.form((&ON_S[..], &ON_S[..4]), (&ON_S[..4], &ON_S[1..3]));
+    let mut contenders: Vec<(&str, &'static Entry, Expected)> =
+        controllers.iter().map(|&entry| (entry.name, entry, Expected::LastSpan)).collect();
+    let steered = controllers.iter().find(|entry| entry.name == STEERED);
+    contenders.extend(steered.map(|&entry| (EXPECTING, entry, Expected::LastPeriod)));
     let mut scenarios = Vec::new();
-    for entry in &controllers {
+    for &(_, entry, expected) in &contenders {
         for &on in on {
             for &seed in &seeds {
                 let mut scenario = case(lab, entry, seed, seconds);
+                scenario.steering.iter_mut().for_each(|steering| steering.expected = expected);
                 let (on, off) = (Duration::from_secs_f64(on), Duration::from_secs_f64(on * OFF_OVER_ON));
                 scenario.cross_traffic.iter_mut().for_each(|cross| cross.pattern = Pattern::Periodic { on, off });
                 scenarios.push(scenario);
@@ -165,18 +173,21 @@ pub fn cross_traffic(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let mut rows = Vec::new();
     let mut chart =
         XyChart::new(Axis::new("on time of the cross traffic", "s").log(), Axis::new("goodput", "Mbit/s").from_zero());
-    let place = |name: &str| controllers.iter().position(|entry| entry.name == name);
-    let of = |controller: usize| &goodputs[controller * on.len()..][..on.len()];
-    for (i, entry) in controllers.iter().enumerate() {
+    let place = |name: &str| contenders.iter().position(|&(other, ..)| other == name);
+    let of = |contender: usize| &goodputs[contender * on.len()..][..on.len()];
+    for (i, &(name, entry, expected)) in contenders.iter().enumerate() {
         for (&on, ours) in on.iter().zip(&of_seeds[i * on.len()..]) {
-            rows.push(row(lab, entry.name, &format!("goodput_mbit_s[on_s={on}]"), "Mbit/s", ours));
+            rows.push(row(lab, name, &format!("goodput_mbit_s[on_s={on}]"), "Mbit/s", ours));
         }
         let points = on.iter().copied().zip(of(i).iter().copied()).collect();
-        chart = chart.series(Series::line(lab.name(entry.name), points).markers());
+        let said = lab.name(entry.name);
+        let said = if expected == Expected::LastPeriod { format!("{said}, expects the last period") } else { said };
+        chart = chart.series(Series::line(said, points).markers());
     }
-    if let (Some(cubic), Some(steered)) = (place("cubic"), place(STEERED)) {
-        let of_seed = |controller: usize, seed: usize| -> Vec<f64> {
-            of_seeds[controller * on.len()..][..on.len()].iter().map(|of_seeds| of_seeds[seed]).collect()
+    for name in [STEERED, EXPECTING] {
+        let (Some(cubic), Some(steered)) = (place("cubic"), place(name)) else { continue };
+        let of_seed = |contender: usize, seed: usize| -> Vec<f64> {
+            of_seeds[contender * on.len()..][..on.len()].iter().map(|of_seeds| of_seeds[seed]).collect()
         };
         let over_seeds = |of: &dyn Fn(&[f64], &[f64]) -> f64| -> Vec<f64> {
             (0..seeds.len()).map(|seed| of(&of_seed(steered, seed), &of_seed(cubic, seed))).collect()
@@ -187,9 +198,9 @@ pub fn cross_traffic(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         let least = over_seeds(&|steered, cubic| gains(steered, cubic).into_iter().fold(f64::INFINITY, f64::min));
         let most = over_seeds(&|steered, cubic| gains(steered, cubic).into_iter().fold(0.0, f64::max));
         let best = over_seeds(&|steered, _| steered.iter().copied().fold(0.0, f64::max));
-        rows.push(row(lab, STEERED, "least_gain_over_cubic", "", &least));
-        rows.push(row(lab, STEERED, "largest_gain_over_cubic", "", &most));
-        rows.push(row(lab, STEERED, "largest_goodput_mbit_s", "Mbit/s", &best));
+        rows.push(row(lab, name, "least_gain_over_cubic", "", &least));
+        rows.push(row(lab, name, "largest_gain_over_cubic", "", &most));
+        rows.push(row(lab, name, "largest_goodput_mbit_s", "Mbit/s", &best));
     }
     let report = Report::new("C3, periodic cross traffic")
         .paragraph(

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anabranch_control::time::Duration;
 use anabranch_env::spec::Source;
-use anabranch_env::{Spec, catalogue};
+use anabranch_env::{Feature, Spec, catalogue};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 
 use super::play::{Actor, EVALUATION_SEED, Episode, Play, check};
@@ -36,10 +36,17 @@ const SHORT_S: f64 = 1.0;
 /// Phases at which cross traffic begins.
 const PHASES: (u64, u64) = (8, 2);
 
-/// Milliseconds between two decisions: of policies, by their variants; of rules and of oracles.
-const POLICIES: [(&str, u64); 2] = [("100-ms", 100), ("20-ms", 20)];
+/// Policies by their variants, the milliseconds between two decisions, and whether they see what is expected.
+const POLICIES: [(&str, u64, bool); 4] =
+    [("100-ms", 100, false), ("20-ms", 20, false), ("expects-100-ms", 100, true), ("expects-20-ms", 20, true)];
+
+/// Milliseconds between two decisions of rules, of those that expect the last period again, and of oracles.
 const RULES: [u64; 4] = [100, 50, 20, 10];
+const PERIODS: [u64; 2] = [100, 20];
 const ORACLES: [u64; 2] = [100, 20];
+
+/// Observations in one of those that see what is expected: what is before and behind an edge.
+const HISTORY: usize = 3;
 
 /// The window in which all are counted.
 const WINDOW_S: f64 = 0.1;
@@ -49,6 +56,12 @@ pub fn spec(on_s: f64, phase: f64, interval_ms: u64) -> Spec {
     let spec = catalogue::find("C3-Cross").expect("the environment is there").spec();
     let source = Source::Fixed(Arc::new(catalogue::crossed_by(on_s, phase)));
     Spec { source, interval: Duration::from_millis(interval_ms), ..spec }
+}
+
+/// What cross traffic will take if it comes and goes as the last time is seen besides.
+pub fn expecting(mut spec: Spec) -> Spec {
+    spec.features.push(Feature::CrossExpected);
+    Spec { history: HISTORY, ..spec }
 }
 
 /// Equally spaced ones, none of which is an edge.
@@ -71,6 +84,20 @@ pub fn score(episode: &Episode) -> f64 {
 /// Goodput in Mbit/s over the bottleneck of 100.
 fn goodput(episode: &Episode) -> f64 {
     episode.mean(|step| f64::from(step.terms.throughput)) * 100.0 * data_share()
+}
+
+/// How often somebody decides, and what they see.
+#[derive(Clone, Copy)]
+struct Sees {
+    interval: u64,
+    expects: bool,
+}
+
+impl Sees {
+    fn spec(self, on_s: f64, phase: f64) -> Spec {
+        let spec = spec(on_s, phase, self.interval);
+        if self.expects { expecting(spec) } else { spec }
+    }
 }
 
 /// What one who decides reached: of each training, or the one of a rule, its means over phases by on times.
@@ -96,23 +123,30 @@ impl Reached {
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let on_s = lab.choose(&ON_S, &ON_S_QUICK);
     let phases: Vec<f64> = phases(lab.seconds(PHASES.0, PHASES.1)).collect();
-    let mut deciders: Vec<(String, u64, Vec<Actor>)> = Vec::new();
-    for (variant, interval) in POLICIES {
+    let mut deciders: Vec<(String, Sees, Vec<Actor>)> = Vec::new();
+    for (variant, interval, expects) in POLICIES {
+        let sees = Sees { interval, expects };
         let mut actors = Vec::new();
         for policy in Policies::of(lab, ID, variant).trained(lab.seconds(TRAININGS.0, TRAININGS.1))? {
-            check(&policy, &spec(on_s[0], phases[0], interval))?;
+            check(&policy, &sees.spec(on_s[0], phases[0]))?;
             actors.push(Actor::policy(policy));
         }
-        deciders.push((format!("ppo-{variant}"), interval, actors));
+        deciders.push((format!("ppo-{variant}"), sees, actors));
     }
-    deciders.extend(RULES.map(|ms| (format!("rule-{ms}-ms"), ms, vec![Actor::Rule { late: 0 }])));
-    deciders.extend(ORACLES.map(|ms| (format!("oracle-{ms}-ms"), ms, vec![Actor::Oracle])));
+    let mut compared = |who: &str, intervals: &[u64], actor: &Actor| {
+        let of =
+            |&interval: &u64| (format!("{who}-{interval}-ms"), Sees { interval, expects: false }, vec![actor.clone()]);
+        deciders.extend(intervals.iter().map(of));
+    };
+    compared("rule", &RULES, &Actor::Rule { late: 0 });
+    compared("period", &PERIODS, &Actor::Period { late: 0 });
+    compared("oracle", &ORACLES, &Actor::Oracle);
     let mut plays = Vec::new();
-    for (_, interval, actors) in &deciders {
+    for (_, sees, actors) in &deciders {
         for actor in actors {
             for &on in on_s {
                 plays.extend(phases.iter().map(|&phase| Play {
-                    spec: Arc::new(spec(on, phase, *interval)),
+                    spec: Arc::new(sees.spec(on, phase)),
                     seed: EVALUATION_SEED + lab.scenario.seed,
                     actor: actor.clone(),
                 }));
@@ -184,8 +218,10 @@ fn judge(lab: &FlowLab, on_s: &[f64], reached: &[Reached]) -> Findings {
     );
     let names = [
         ("oracle: knows what comes", find("oracle-20-ms")),
-        ("learned, each 20 ms", find("ppo-20-ms")),
+        ("learned, sees what is expected, each 20 ms", find("ppo-expects-20-ms")),
+        ("learned, sees what is expected, each 100 ms", find("ppo-expects-100-ms")),
         ("learned, each 100 ms", find("ppo-100-ms")),
+        ("expects the last period, each 100 ms", find("period-100-ms")),
         ("rule at its best interval", best_rule),
         ("rule, each 100 ms", find("rule-100-ms")),
     ];

@@ -34,6 +34,9 @@ const LATE: usize = 10;
 /// What `ppo-late-told` sees of itself: what it directed in this many steps.
 const PROMPT_HISTORY: usize = 12;
 
+/// What `ppo-late-expects` sees of itself besides.
+const EXPECTING_HISTORY: usize = 12;
+
 /// The environment as somebody sees it.
 type Sees = fn(Spec) -> Spec;
 
@@ -53,6 +56,12 @@ fn with_prompt_rate(mut spec: Spec) -> Spec {
     Spec { history: PROMPT_HISTORY, ..late(spec) }
 }
 
+/// The same, and what cross traffic will take when reports are acted on, if it comes and goes as the last time.
+fn expecting(mut spec: Spec) -> Spec {
+    spec.features.extend([Feature::CrossExpected, Feature::PromptRate]);
+    Spec { history: EXPECTING_HISTORY, ..late(spec) }
+}
+
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let on_s = lab.choose(&ON_S, &ON_S_QUICK);
@@ -67,9 +76,11 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         ("ppo-fresh", now, fresh.clone()),
         ("ppo-late", late, trained(lab.id, "", late)?),
         ("ppo-late-told", with_prompt_rate, trained(lab.id, "told", with_prompt_rate)?),
+        ("ppo-late-expects", expecting, trained(lab.id, "expects", expecting)?),
         ("ppo-trained-on-fresh", late, fresh),
         ("rule-fresh", now, vec![Actor::Rule { late: 0 }]),
         ("rule-late", now, vec![Actor::Rule { late: LATE }]),
+        ("period-late", now, vec![Actor::Period { late: LATE }]),
         ("cubic", now, vec![Actor::Nobody]),
     ];
     let mut plays = Vec::new();

@@ -25,6 +25,11 @@ pub enum Actor {
         /// How old its words are.
         late: usize,
     },
+    /// One that divides what will be left if cross traffic comes and goes as the last time.
+    Period {
+        /// How old its words are; it knows that.
+        late: usize,
+    },
     /// One that divides what will be left.
     Oracle,
     /// Nobody: controllers are on their own.
@@ -110,8 +115,11 @@ impl Job for Play {
                     let reading = saved.policy.reading(hosts, features, history)?;
                     saved.policy.rates(reading, &row, &mut scratch, &mut rates);
                 }
-                &Actor::Rule { late } => {
-                    oracle::rule(&session, &mut rates);
+                &(Actor::Rule { late } | Actor::Period { late }) => {
+                    match self.actor {
+                        Actor::Period { .. } => oracle::period(&session, late, &mut rates),
+                        _ => oracle::rule(&session, &mut rates),
+                    }
                     words.push_back(rates.clone());
                     if words.len() > late + 1 {
                         words.pop_front();

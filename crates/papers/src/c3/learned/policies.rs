@@ -112,8 +112,8 @@ mod tests {
         for experiment in crate::EXPERIMENTS.iter().filter(|experiment| experiment.is_learned()) {
             let lab = lab(experiment.id, None);
             let variants: &[&str] = match experiment.id {
-                "c3-cross-learned" => &["100-ms", "20-ms"],
-                "c3-delayed" => &["", "told"],
+                "c3-cross-learned" => &["100-ms", "20-ms", "expects-100-ms", "expects-20-ms"],
+                "c3-delayed" => &["", "told", "expects"],
                 _ => &[""],
             };
             for variant in variants {
