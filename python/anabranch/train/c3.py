@@ -43,7 +43,7 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     "c3-cross-learned": {
         "100-ms": (Settings(CROSS, steps=262_144), 10),
         "20-ms": (Settings(CROSS, {"interval": 0.02}, steps=524_288, rollout=512, gamma=0.99), 5),
-        "expects-100-ms": (Settings(CROSS, EXPECTS, steps=2_097_152), 6),
+        "expects-100-ms": (Settings(CROSS, EXPECTS, steps=2_097_152), 10),
         "expects-20-ms": (Settings(CROSS, {"interval": 0.02, **EXPECTS}, steps=4_194_304), 5),
     },
     "c3-fairness": {"": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3)},
