@@ -287,7 +287,7 @@ impl Environments {
         Ok(())
     }
 
-    /// What the rule, or the oracle, would tell each host now.
+    /// What the rule, one that expects the last period, or the oracle would tell each host now.
     fn directed_by(&self, py: Python<'_>, who: &str, actions: &Bound<'_, PyAny>) -> PyResult<()> {
         let direct: fn(&mut Session, &mut [f32]) = match who {
             "rule" => |session, rates| oracle::rule(session, rates),

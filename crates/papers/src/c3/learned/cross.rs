@@ -235,7 +235,7 @@ fn judge(lab: &FlowLab, on_s: &[f64], reached: &[Reached]) -> Findings {
              100 ms: throughput, less the queue at the end, less one if the link dropped.",
         )
         .paragraph(format!("The rule's best interval over these times: {}.", best_rule.subject))
-        .figure(Figure::chart("Score over the cross traffic's on time; means over ten trainings and eight phases.", chart));
+        .figure(Figure::chart("Score over the cross traffic's on time; means over all trainings and eight phases.", chart));
     Findings { rows, report }
 }
 

@@ -31,11 +31,8 @@ const INTERVAL_MS: u64 = 100;
 /// Steps that late reports are late: a second.
 const LATE: usize = 10;
 
-/// What `ppo-late-told` sees of itself: what it directed in this many steps.
+/// What `ppo-late-told` and `ppo-late-expects` see of themselves: what they directed in this many steps.
 const PROMPT_HISTORY: usize = 12;
-
-/// What `ppo-late-expects` sees of itself besides.
-const EXPECTING_HISTORY: usize = 12;
 
 /// The environment as somebody sees it.
 type Sees = fn(Spec) -> Spec;
@@ -59,7 +56,7 @@ fn with_prompt_rate(mut spec: Spec) -> Spec {
 /// The same, and what cross traffic will take when reports are acted on, if it comes and goes as the last time.
 fn expecting(mut spec: Spec) -> Spec {
     spec.features.extend([Feature::CrossExpected, Feature::PromptRate]);
-    Spec { history: EXPECTING_HISTORY, ..late(spec) }
+    Spec { history: PROMPT_HISTORY, ..late(spec) }
 }
 
 /// Runs it.
