@@ -117,29 +117,29 @@ impl Jitter {
     #[inline(always)]
     fn draw(&mut self) {
         if self.law == Law::Normal {
-            self.next = loop {
-                let drawn = 1.0 + self.deviation * self.rng.normal();
-                if drawn >= self.least {
-                    break drawn;
-                }
-            };
-        } else {
+            self.next = 1.0 + self.deviation * self.rng.normal();
+        }
+        if self.law != Law::Normal || self.next < self.least {
             self.draw_seldom();
         }
     }
 }
 
 impl Jitter {
+    /// Draws by another law, or again what was below the least.
     #[inline(never)]
     fn draw_seldom(&mut self) {
-        if self.law == Law::Pareto {
-            self.next = loop {
-                let drawn = 1.0 + self.deviation * self.pareto();
-                if drawn >= self.least {
-                    break drawn;
-                }
+        self.next = loop {
+            let standard = match self.law {
+                Law::Constant => return,
+                Law::Normal => self.rng.normal(),
+                Law::Pareto => self.pareto(),
             };
-        }
+            let drawn = 1.0 + self.deviation * standard;
+            if drawn >= self.least {
+                break drawn;
+            }
+        };
     }
 
     /// With a mean of 0 and a standard deviation of 1.

@@ -1,26 +1,33 @@
 //! The earliest of a fixed set of sources, each of which has at most one pending time.
 //!
-//! A winner tree: each inner node names the earlier of its two children, so that a change
-//! of one source is played again along one path to the root. Of equal times, the source
-//! with the lower number wins.
+//! A winner tree of groups of four: each entry of an inner group names the earliest of the four
+//! below it, so that a change of one source is played again along one path to the root. Of equal
+//! times, the source with the lower number wins.
 
 use core::hint::select_unpredictable;
 
 use anabranch_control::time::Time;
 
+/// Entries of a group: with four the way to the root is half as long as with two, and a match of
+/// four costs little more than one of two, since all rivals are there before the winner of the
+/// group below.
+const GROUP: usize = 4;
+
 /// Pending times of sources numbered from 0.
 #[derive(Clone, Debug)]
 pub struct Tournament {
-    /// Node 1 is the root, node i has the children 2 i and 2 i + 1, the last half are the
-    /// sources. Each holds the lowest of (time, source) below it as one number, so that a
+    /// Group 0 is the root, entry e of group g stands for group 4 g + e + 1, and the last ones hold the
+    /// sources. Each entry holds the lowest of (time, source) below it as one number, so that a
     /// match is a minimum, without a branch that could be mispredicted. There is room for a power
     /// of two, so that a mask keeps every index within it.
-    nodes: Box<[u64]>,
-    /// What node 1 holds: asked more often than all others together.
+    groups: Box<[[u64; GROUP]]>,
+    /// The lowest of group 0: asked more often than all others together.
     winner: u64,
-    /// Sources, and the node of the first.
-    places: usize,
-    /// Bits of a node's number that name the source.
+    /// How many sources there are.
+    sources: usize,
+    /// The first group that holds sources.
+    first: usize,
+    /// Bits of an entry that name the source.
     source_bits: u32,
     horizon: Time,
 }
@@ -28,25 +35,22 @@ pub struct Tournament {
 impl Tournament {
     /// `sources` sources without a pending time.
     pub fn new(sources: usize) -> Tournament {
-        let places = sources.max(2);
-        let source_bits = places.next_power_of_two().trailing_zeros();
-        let nodes = vec![0; (2 * places).next_power_of_two()].into();
+        let leaves = sources.div_ceil(GROUP).max(1);
+        // Each inner group takes the place of one entry, and gives four.
+        let first = (leaves - 1).div_ceil(GROUP - 1);
+        let source_bits = (leaves * GROUP).next_power_of_two().trailing_zeros();
+        let groups = vec![[u64::MAX; GROUP]; (first + leaves).next_power_of_two()].into();
         let horizon = Time::from_nanos(u64::MAX >> source_bits);
-        let mut tournament = Tournament { nodes, winner: 0, places, source_bits, horizon };
+        let mut tournament = Tournament { groups, winner: 0, sources, first, source_bits, horizon };
         tournament.clear();
         tournament
     }
 
     /// No source has a pending time.
     pub fn clear(&mut self) {
-        let places = self.places;
-        for source in 0..places {
-            self.nodes[places + source] = self.entry(source, Time::MAX);
-        }
-        for node in (1..places).rev() {
-            self.nodes[node] = self.nodes[2 * node].min(self.nodes[2 * node + 1]);
-        }
-        self.winner = self.nodes[1];
+        self.groups.fill([u64::MAX; GROUP]);
+        self.winner = u64::MAX;
+        (0..self.sources).for_each(|source| self.set(source, Time::MAX));
     }
 
     /// A time from here on is never: what is left of 64 bits of nanoseconds when the number
@@ -64,6 +68,13 @@ impl Tournament {
     fn time(&self, entry: u64) -> Time {
         let at = Time::from_nanos(entry >> self.source_bits);
         if at == self.horizon { Time::MAX } else { at }
+    }
+
+    /// What is noted of `source`.
+    #[inline]
+    fn noted(&self, source: usize) -> u64 {
+        debug_assert!(source < self.sources, "source {source} is one of {}", self.sources);
+        self.groups[self.first + source / GROUP][source % GROUP]
     }
 
     /// The earliest time; `Time::MAX` if nothing is pending.
@@ -84,13 +95,13 @@ impl Tournament {
     /// The pending time of `source`; `Time::MAX` if there is none.
     #[inline]
     pub fn get(&self, source: usize) -> Time {
-        self.time(self.nodes[self.places + source])
+        self.time(self.noted(source))
     }
 
     /// Whether `source` is pending at `at` or before, or `at` is never.
     #[inline]
     pub fn is_due_by(&self, source: usize, at: Time) -> bool {
-        self.nodes[self.places + source] <= self.entry(source, at)
+        self.noted(source) <= self.entry(source, at)
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
@@ -99,16 +110,20 @@ impl Tournament {
     /// cannot be guessed, and a wrong guess costs more than the matches above.
     #[inline]
     pub fn set(&mut self, source: usize, at: Time) {
-        debug_assert!(source < self.places, "source {source} is one of {}", self.places);
-        let mut node = self.places + source;
+        debug_assert!(source < self.sources, "source {source} is one of {}", self.sources);
+        let least = |a: u64, b: u64| select_unpredictable(a < b, a, b);
+        let mask = self.groups.len() - 1;
+        let (mut group, mut place) = (self.first + source / GROUP, source % GROUP);
         let mut winner = self.entry(source, at);
-        let mask = self.nodes.len() - 1;
-        self.nodes[node & mask] = winner;
-        while node > 1 {
-            let rival = self.nodes[(node ^ 1) & mask];
-            winner = select_unpredictable(winner < rival, winner, rival);
-            node /= 2;
-            self.nodes[node & mask] = winner;
+        loop {
+            let entries = &mut self.groups[group & mask];
+            entries[place] = winner;
+            let rivals = least(least(entries[place ^ 1], entries[place ^ 2]), entries[place ^ 3]);
+            winner = least(winner, rivals);
+            if group == 0 {
+                break;
+            }
+            (group, place) = ((group - 1) / GROUP, (group - 1) % GROUP);
         }
         self.winner = winner;
     }
@@ -121,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_earliest_is_found_after_any_changes_and_ties_go_to_the_lower_number() {
-        for sources in [1, 2, 3, 7, 8, 33] {
+        for sources in [1, 2, 3, 4, 5, 8, 17, 33, 65] {
             let mut tournament = Tournament::new(sources);
             let mut times = vec![u64::MAX; sources];
             let mut rng = Rng::stream(5, "tournament");

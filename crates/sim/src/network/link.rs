@@ -4,7 +4,7 @@
 //! is known when it arrives. It is computed then, and no event marks it.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -12,6 +12,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::jitter::{Jitter, JitterCourse};
 use super::queue::{Capacity, Discipline, Waiting};
+use super::ring::Ring;
 use crate::loss::{Loss, LossModel};
 use crate::varying::{Change, Course, Varying};
 
@@ -61,7 +62,7 @@ struct Arrival {
 /// Packets on their way, the next to arrive first.
 #[derive(Clone, Debug)]
 enum Pipe {
-    InOrder(VecDeque<(Time, u32)>),
+    InOrder(Ring<(Time, u32)>),
     Reordering { heap: BinaryHeap<Reverse<Arrival>>, order: u64 },
 }
 
@@ -84,7 +85,7 @@ pub struct Link {
     /// When all that was accepted has been transmitted.
     busy_until: Time,
     /// Packets that wait, and before them some that waited: when each one's transmission begins, and its size.
-    waiting: VecDeque<(Time, u32)>,
+    waiting: Ring<(Time, u32)>,
     waiting_bytes: u64,
     last_arrival: Time,
     /// No packet is faster.
@@ -144,7 +145,7 @@ impl Link {
     pub fn new(config: LinkConfig, seed: u64) -> Link {
         let pipe = match config.jitter.reorders {
             true => Pipe::Reordering { heap: BinaryHeap::new(), order: 0 },
-            false => Pipe::InOrder(VecDeque::new()),
+            false => Pipe::InOrder(Ring::new()),
         };
         let is_constant = config.delay.change == Change::Never && config.jitter.deviation == Duration::ZERO;
         let streams = Streams { seed, name: &config.name };
@@ -154,7 +155,7 @@ impl Link {
             capacity: config.capacity,
             discipline: config.discipline.clone(),
             busy_until: Time::ZERO,
-            waiting: VecDeque::new(),
+            waiting: Ring::new(),
             waiting_bytes: 0,
             last_arrival: Time::ZERO,
             least_delay,
@@ -284,7 +285,7 @@ impl Link {
             Capacity::Bytes(_) | Capacity::Packets(_) => {}
         }
         // Those that wait no longer are taken off when their room is needed: many in a row cost less than one at a time.
-        if !self.has_room(size) || self.waiting.len() == self.waiting.capacity() {
+        if !self.has_room(size) || self.waiting.is_full() {
             self.take_off_begun(now);
             if !self.has_room(size) {
                 return false;
@@ -307,7 +308,7 @@ impl Link {
 
     /// Takes off the packets whose transmission has begun.
     fn take_off_begun(&mut self, now: Time) {
-        while let Some(&(begins, bytes)) = self.waiting.front()
+        while let Some((begins, bytes)) = self.waiting.front()
             && begins <= now
         {
             self.waiting_bytes -= u64::from(bytes);
@@ -382,7 +383,7 @@ impl Link {
         match &mut self.pipe {
             Pipe::InOrder(pipe) => {
                 let (_, packet) = pipe.pop_front().expect("an arrival was pending");
-                let Some(&(next, _)) = pipe.front() else {
+                let Some((next, _)) = pipe.front() else {
                     // The next packet takes the place of this one, which is in the cache.
                     pipe.clear();
                     return (packet, Time::MAX);
@@ -501,6 +502,6 @@ mod tests {
             // Four at once, each four milliseconds: three of them wait.
             link.offer(Time::ZERO + Duration::from_millis(4 * (number / 4)), 1_000);
         }
-        assert!(link.waiting.capacity() <= 16, "{}", link.waiting.capacity());
+        assert!(link.waiting.places() <= 16, "{}", link.waiting.places());
     }
 }

@@ -10,6 +10,7 @@ mod link;
 mod merge;
 mod plan;
 mod queue;
+mod ring;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
