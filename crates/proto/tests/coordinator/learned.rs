@@ -1,29 +1,20 @@
-//! A coordinator whose links a policy divides: report by report, as a driver drives it.
-
-#[path = "common/standing.rs"]
-mod standing;
+//! One whose links a policy divides.
 
 use std::sync::Arc;
 
 use anabranch_control::policy::{Activation, Layer, Policy};
-use anabranch_control::time::{Duration, Time};
+use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::budget::Budget;
 use anabranch_proto::coordination::coordinator::{
-    Coordinator, CoordinatorConfig, CoordinatorEvent, Duty, LinkConfig, Member, Share,
+    CoordinatorConfig, CoordinatorEvent, Duty, LinkConfig, Member, Share,
 };
 use anabranch_proto::coordination::fitness;
-use anabranch_proto::coordination::message::{self, Datagram, Directive, HostSeen, LinkSeen, Report, Seen};
+use anabranch_proto::coordination::message::{self, Directive, HostSeen, LinkSeen, Seen};
 use anabranch_proto::coordination::policy::{Actuator, Agents, Feature, Learned, Sight};
-use anabranch_proto::session::{Application, PeerKey, SessionId};
-use standing::{Standing, coordinator};
+use anabranch_proto::session::PeerKey;
 
-const MBIT: fn(u64) -> Rate = |megabits| Rate::from_bits_per_sec(megabits * 1_000_000);
-const CAPACITY: Rate = Rate::from_bits_per_sec(10_000_000);
-
-fn at(millis: u64) -> Time {
-    Time::ZERO + Duration::from_millis(millis)
-}
+use crate::driven::{CAPACITY, Driven, MBIT, at, host};
 
 /// A policy that says `bias` and `weights` times what it sees.
 fn policy(features: &[Feature], weights: &[f32], bias: f32, actuator: Actuator, interval_ms: u64) -> Learned {
@@ -50,53 +41,6 @@ fn config(learned: Learned, [least, most]: [Rate; 2], share: Share) -> Coordinat
         members: members.map(member).collect(),
         policy: Some(Arc::new(learned)),
     }
-}
-
-struct Driven {
-    coordinator: Coordinator<u32>,
-    sessions: Standing,
-    number: u64,
-}
-
-impl Driven {
-    fn new(config: CoordinatorConfig) -> Driven {
-        fitness::check(config.policy.as_ref().unwrap(), &config).unwrap();
-        Driven { coordinator: coordinator(&config), sessions: Standing::default(), number: 0 }
-    }
-
-    fn report(&mut self, now: Time, place: u32, seen: Seen) {
-        self.number += 1;
-        let period = self.coordinator.config().every;
-        let report = Report { number: self.number, at: now.since(Time::ZERO), period, seen };
-        self.coordinator.on_datagram(now, SessionId(place), Datagram::Report(report), &mut self.sessions);
-    }
-
-    /// All of a moment: what each host has, and what its monitor says of the queue.
-    fn report_all(&mut self, now: Time, hosts: [HostSeen; 2], link: LinkSeen) {
-        (0..).zip(hosts).for_each(|(place, host)| self.report(now, place, Seen::Host(host)));
-        self.report(now, 2, Seen::Link(link));
-    }
-
-    /// What is due at `now`, and the directives that leave then.
-    fn act(&mut self, now: Time) -> Vec<(u32, Directive)> {
-        while self.coordinator.timer(now) <= now {
-            self.coordinator.on_timer(now, &mut self.sessions);
-        }
-        let mut directives = Vec::new();
-        while let Some((session, datagram)) = self.coordinator.next_datagram(now) {
-            let Datagram::Directive(directive) = datagram else { panic!("{datagram:?}") };
-            directives.push((session.0, directive));
-        }
-        directives
-    }
-
-    fn take_events(&mut self) -> Vec<CoordinatorEvent> {
-        std::mem::take(&mut self.sessions.0)
-    }
-}
-
-fn host(flows: u32) -> HostSeen {
-    HostSeen { flows, ..HostSeen::default() }
 }
 
 #[test]

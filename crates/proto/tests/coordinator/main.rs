@@ -1,0 +1,6 @@
+//! A coordinator of hosts, report by report.
+
+mod driven;
+mod learned;
+#[path = "../common/standing.rs"]
+mod standing;
