@@ -2,8 +2,7 @@
 //!
 //! At equal spans it divides what a link has left beside cross traffic among the flows
 //! that are active, and bounds each one's window: `window = rate per flow * RTT_min`. What
-//! cross traffic takes is what was measured over the span before, since monitoring looks back, or what it will take if it
-//! comes and goes as the last time.
+//! cross traffic takes is what was measured over the span before, since monitoring looks back, or a forecast ([`Forecast`]).
 //! Bounds are a lease, as long as that of a coordinator of hosts that decides as often ([`hold`]): a flow that hears no
 //! more of its coordinator goes on alone.
 
@@ -11,8 +10,8 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::budget::hold;
-use anabranch_proto::coordination::policy::CrossCourse;
-use anabranch_scenario::flows::{Expected, Steering};
+use anabranch_proto::coordination::forecast::{Expected, Forecast};
+use anabranch_scenario::flows::Steering;
 
 /// The coordinator at work.
 #[derive(Clone, Debug)]
@@ -23,7 +22,7 @@ pub struct Coordinator {
     looked: Time,
     /// Bytes of cross traffic that had arrived then.
     cross_before: u64,
-    cross: CrossCourse,
+    forecast: Forecast,
     /// What it is taken to have until the next decision.
     cross_rate: Rate,
 }
@@ -32,8 +31,8 @@ impl Coordinator {
     /// Decides for the first time at the beginning.
     pub fn new(steering: &Steering) -> Coordinator {
         let (due, looked) = (Time::ZERO, Time::ZERO);
-        let cross = CrossCourse::default();
-        Coordinator { steering: steering.clone(), due, looked, cross_before: 0, cross, cross_rate: Rate::ZERO }
+        let forecast = Forecast::new(steering.expected);
+        Coordinator { steering: steering.clone(), due, looked, cross_before: 0, forecast, cross_rate: Rate::ZERO }
     }
 
     /// When it decides next.
@@ -52,10 +51,10 @@ impl Coordinator {
         let new = Bytes::new(cross_bytes - self.cross_before);
         let span = now.since(self.looked);
         self.cross_rate = if span > Duration::ZERO { new / span } else { Rate::ZERO };
-        if self.steering.expected == Expected::LastPeriod && span > Duration::ZERO {
+        if self.steering.expected != Expected::LastSpan && span > Duration::ZERO {
             // In bits a second where others have shares: only ratios matter.
-            self.cross.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64);
-            let expected = self.cross.expected(0.0, self.steering.every.as_secs_f64());
+            self.forecast.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64);
+            let expected = self.forecast.expected(0.0, self.steering.every.as_secs_f64());
             self.cross_rate = Rate::from_bits_per_sec(expected as u64);
         }
         (self.looked, self.cross_before) = (now, cross_bytes);

@@ -16,7 +16,7 @@ use crate::world::Observer;
 #[derive(Clone, Debug)]
 pub enum Steering {
     /// By the rule.
-    Rule(Coordinator),
+    Rule(Box<Coordinator>),
     /// By a policy.
     Policy(Box<Acting>),
 }
@@ -27,7 +27,7 @@ impl Steering {
         let steering = scenario.steering.as_ref()?;
         Some(match Acting::new(scenario) {
             Some(acting) => Steering::Policy(Box::new(acting)),
-            None => Steering::Rule(Coordinator::new(steering)),
+            None => Steering::Rule(Box::new(Coordinator::new(steering))),
         })
     }
 

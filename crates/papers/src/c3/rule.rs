@@ -2,13 +2,14 @@
 
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::time::Duration;
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::Course;
 
 use crate::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_lab::flows::{FlowsMeasured, measured::FlowMeasured};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_scenario::flows::{Expected, FlowScenario, Pattern};
+use anabranch_scenario::flows::{FlowScenario, Pattern};
 use anabranch_stats as stats;
 
 /// The paper compares these two.

@@ -25,6 +25,7 @@ pub mod coordinator;
 mod counted;
 pub mod division;
 pub mod fitness;
+pub mod forecast;
 mod granted;
 mod known;
 pub mod message;

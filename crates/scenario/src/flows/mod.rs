@@ -9,6 +9,7 @@ use anabranch_control::flow::registry::Entry;
 use anabranch_control::policy::Reading;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::flow::{AckPolicy, LossRecovery, TcpOptions};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, CodelConfig, FqCodelConfig, Jitter, RedConfig};
@@ -36,16 +37,6 @@ pub struct Steering {
     pub expected: Expected,
     /// Who decides in place of the rule.
     pub policy: Option<Arc<Learned>>,
-}
-
-/// What cross traffic is taken to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expected {
-    /// What it did in the span before.
-    #[default]
-    LastSpan,
-    /// What it will do if it comes and goes as the last time.
-    LastPeriod,
 }
 
 /// A policy that steers.

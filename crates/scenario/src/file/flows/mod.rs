@@ -100,12 +100,13 @@ use std::sync::Arc;
 use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::flow::{AckPolicy, LossRecovery, PartialAck, Reduction, TcpOptions};
 
 use super::error::Problem;
 use super::shape::{Many, Optional, OrStandard, Said, Section, Sections, keys, many, said, sections, some};
 use super::values::{Millis, Seconds, Seed, Whole, Word, Words, after_start, since_start};
-use crate::flows::{Expected, FlowScenario, FlowSpec, PacketSpec, Steering};
+use crate::flows::{FlowScenario, FlowSpec, PacketSpec, Steering};
 
 mod flow;
 mod learned;
@@ -241,8 +242,7 @@ impl Words for PartialAck {
 }
 
 impl Words for Expected {
-    const WORDS: &'static [(&'static str, Expected)] =
-        &[("last-span", Expected::LastSpan), ("last-period", Expected::LastPeriod)];
+    const WORDS: &'static [(&'static str, Expected)] = &Expected::ALL;
 }
 
 impl Words for Actuator {
