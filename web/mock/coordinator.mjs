@@ -55,6 +55,7 @@ export class CoordinatorScript {
           beyond: this.hasPolicy && now > 4.1 && !this.isEmpty ? BEYOND : null,
           awaits_monitor: awaits,
           other_mbit_s: other,
+          expected_mbit_s: other,
           given_mbit_s: given,
           passes_mbit_s: isWatched ? given * 0.99 + others : null,
           queued_bytes: isWatched ? Math.round(others > 0 ? 40_000 + 9_000 * Math.sin(now) : 1514) : null,

@@ -29,7 +29,7 @@ function sample() {
     utilisation: 0.95,
     share: 'per-flow',
     policy: 'cross.safetensors' as string | null,
-    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, given_mbit_s: 8.5, awaits_monitor: false, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3, decided_by: 'rule', rule_because: null as string | null, beyond: null as string | null }],
+    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, expected_mbit_s: 1 as number | null, given_mbit_s: 8.5, awaits_monitor: false, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3, decided_by: 'rule', rule_because: null as string | null, beyond: null as string | null }],
     hosts: [host('alpha', 4), host('beta', 4.5)],
     monitors: [{ name: 'gateway', link: 'uplink', is_here: false, passes_mbit_s: 9, report_age_s: null }],
     events: [{ at_s: 1, kind: 'came', name: 'alpha', text: 'alpha is here' }],
@@ -41,7 +41,7 @@ const parsed = (value = sample()) => parseOverview(JSON.stringify(value))
 describe('what a coordinator tells', () => {
   it('is read whole, rates in bits a second and what is unknown as null', () => {
     const read = parsed()
-    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, awaitsMonitor: false, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3, decidedBy: 'rule', ruleBecause: null, beyond: null })
+    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, expected: 1e6, awaitsMonitor: false, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3, decidedBy: 'rule', ruleBecause: null, beyond: null })
     expect(read.hosts[1]?.sends).toBe(4.5e6)
     expect([read.hosts[0]?.budget, read.monitors[0]?.reportAgeS]).toEqual([null, null])
   })
@@ -57,11 +57,14 @@ describe('what a coordinator tells', () => {
     const said = (value: ReturnType<typeof sample>) => belief(parsed(value).links[0]!, value.utilisation, rate).replaceAll('\u00a0', ' ')
     expect(said(sample())).toBe('It carries 10 Mbit/s, of which 95 % may be given away; others send 1 Mbit/s: that leaves hosts 8.5 Mbit/s, and those with flows may send 8.5 Mbit/s.')
     const alone = sample()
-    alone.links[0]!.other_mbit_s = null
+    Object.assign(alone.links[0]!, { other_mbit_s: null, expected_mbit_s: null })
     expect(said(alone)).toContain('no monitor reports')
     const quiet = sample()
-    quiet.links[0]!.other_mbit_s = 0
+    Object.assign(quiet.links[0]!, { other_mbit_s: 0, expected_mbit_s: 0 })
     expect(said(quiet)).toContain('; others send nothing: that leaves hosts 9.5 Mbit/s')
+    const soon = sample()
+    Object.assign(soon.links[0]!, { other_mbit_s: 0, expected_mbit_s: 4 })
+    expect(said(soon)).toContain('; others send nothing, and are expected to send 4 Mbit/s until it decides again: that leaves hosts 5.5 Mbit/s')
     const early = sample()
     early.links[0]!.awaits_monitor = true
     expect(said(early)).toContain('Its monitor is still to say what others send')

@@ -29,6 +29,7 @@ use anabranch_proto::coordination::coordinator::{
     Coordinator, CoordinatorConfig, Duty, Known, LinkConfig, Member, Share,
 };
 use anabranch_proto::coordination::fitness::{self, Unfit};
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::coordination::message::{Actuator, HostSeen, LinkSeen, Seen};
 use anabranch_proto::coordination::peer::CoordinationPeer;
 use anabranch_proto::coordination::policy::{Learned, action};
@@ -62,6 +63,8 @@ pub struct ServiceConfig {
     pub utilisation: f64,
     /// How hosts share.
     pub share: Share,
+    /// What the rule takes cross traffic to do.
+    pub expected: Expected,
     /// Who decides in place of the rule, as often as `every`.
     pub policy: Option<Arc<Learned>>,
 }
@@ -196,6 +199,7 @@ fn settled(scenario: &FlowScenario, config: &ServiceConfig, keys: &[PeerKey]) ->
         utilisation: config.utilisation,
         actuator,
         share: config.share,
+        expected: config.expected,
         links: vec![LinkConfig { name: link.name.clone(), capacity, queue: Some(Duration::from_secs_f64(queue)) }],
         members,
         policy: config.policy.clone(),

@@ -14,6 +14,8 @@ export interface Link {
   awaitsMonitor: boolean
   /** What others than the hosts send; null without a monitor. */
   other: number | null
+  /** What the rule takes them to send until the next decision; null without a monitor. */
+  expected: number | null
   given: number
   /** Who decided last what its hosts may send. */
   decidedBy: 'rule' | 'policy'
@@ -98,6 +100,7 @@ function link(at: Reader): Link {
     capacity: bits(at.field('capacity_mbit_s')),
     awaitsMonitor: at.field('awaits_monitor').flag(),
     other: at.field('other_mbit_s').orNull(bits),
+    expected: at.field('expected_mbit_s').orNull(bits),
     given: bits(at.field('given_mbit_s')),
     decidedBy: at.field('decided_by').oneOf(['rule', 'policy']),
     ruleBecause: at.field('rule_because').orNull(words),
@@ -180,7 +183,7 @@ export function beyond(link: Link, policy: string): string | null {
 
 /** What the coordinator believes of a link, in a sentence. */
 export function belief(link: Link, utilisation: number, rate: (bits: number | null) => string): string {
-  const room = Math.max(0, link.capacity * utilisation - (link.other ?? 0))
+  const room = Math.max(0, link.capacity * utilisation - (link.expected ?? 0))
   const part = utilisation === 1 ? 'all' : `${Number((utilisation * 100).toFixed(1))}\u00a0%`
   const others =
     link.other === null ? 'no monitor reports, so nobody else is taken to send' : link.other === 0 ? 'others send nothing' : `others send ${rate(link.other)}`
@@ -190,5 +193,6 @@ export function belief(link: Link, utilisation: number, rate: (bits: number | nu
   if (link.awaitsMonitor) {
     return `It carries ${rate(link.capacity)}. Its monitor is still to say what others send: until then, for a few seconds at most, hosts are on their own.`
   }
-  return `It carries ${rate(link.capacity)}, of which ${part} may be given away; ${others}: that leaves hosts ${rate(room)}, and those with flows may send ${rate(link.given)}.`
+  const ahead = link.expected === link.other ? '' : `, and are expected to send ${rate(link.expected)} until it decides again`
+  return `It carries ${rate(link.capacity)}, of which ${part} may be given away; ${others}${ahead}: that leaves hosts ${rate(room)}, and those with flows may send ${rate(link.given)}.`
 }

@@ -53,6 +53,8 @@ pub struct Link {
     pub awaits_monitor: bool,
     /// What others than the hosts send over it; null without a monitor.
     pub other_mbit_s: Option<f64>,
+    /// What the rule takes them to send until the next decision; null without a monitor.
+    pub expected_mbit_s: Option<f64>,
     /// What hosts that send may send, all together.
     pub given_mbit_s: f64,
     /// What passes, as its monitor says.

@@ -96,6 +96,7 @@ fn assert_same_directives(scenario: FlowScenario, queue: Duration) -> (usize, us
         utilisation: 0.95,
         actuator: learned.actuator(),
         share: Share::PerHost,
+        expected: Default::default(),
         links: vec![LinkConfig { name: "uplink".into(), capacity, queue: Some(queue) }],
         members: duties.enumerate().map(member).collect(),
         policy: Some(Arc::new(learned)),

@@ -4,6 +4,7 @@
 //! every_ms = 100           # how often it decides
 //! utilisation = 0.95       # which part of a link is given away
 //! share = "per-flow"       # or "per-host"
+//! expected = "closer"      # or "last-span", or "last-period"
 //!
 //! [[link]]
 //! name = "uplink"
@@ -31,6 +32,7 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
+use anabranch_proto::coordination::forecast::{Expected, NotExpected};
 use anabranch_proto::coordination::message::Actuator;
 use anabranch_proto::coordination::policy::{Learned, action};
 use anabranch_proto::key_text;
@@ -59,6 +61,7 @@ struct File {
     utilisation: Option<Spanned<f64>>,
     #[serde(default)]
     share: ShareText,
+    expected: Option<Spanned<String>>,
     #[serde(default)]
     link: Vec<LinkEntry>,
     #[serde(default)]
@@ -194,9 +197,16 @@ fn config(file: File, epoch: u64, policy: Option<Arc<Learned>>) -> Result<Coordi
         ShareText::PerFlow => Share::PerFlow,
         ShareText::PerHost => Share::PerHost,
     };
+    let expected = file.expected.map_or(Ok(Expected::Closer), expected)?;
     // Hosts of Linux keep to rates: their kernels' windows are their own. Programs that send do as a policy's windows say.
     let actuator = policy.as_ref().map_or(Actuator::Rate, |policy| policy.actuator());
-    Ok(CoordinatorConfig { epoch, every, utilisation, actuator, share, links: known, members: members.all, policy })
+    let (links, members) = (known, members.all);
+    Ok(CoordinatorConfig { epoch, every, utilisation, actuator, share, expected, links, members, policy })
+}
+
+fn expected(text: Spanned<String>) -> Result<Expected, Problem> {
+    let said = text.get_ref().parse();
+    said.map_err(|error: NotExpected| (text.span().start, format!("key `expected`: {:?}; {error}", text.get_ref())))
 }
 
 fn every(every_ms: Spanned<u64>) -> Result<Duration, Problem> {
@@ -278,6 +288,17 @@ mod tests {
         assert_eq!(config.members, [alpha, gateway]);
     }
 
+    #[test]
+    fn what_others_are_expected_to_send_has_a_name_under_a_policy_too() {
+        for (name, expected) in Expected::ALL {
+            let text = format!("expected = \"{name}\"\n{}", file());
+            assert_eq!(parse(&text, 1, None).unwrap().expected, expected);
+            let policy = Some(policy(50, PolicyActuator::Rate));
+            assert_eq!(parse(&text, 1, policy).unwrap().expected, expected, "where the rule decides in its place");
+        }
+        assert_eq!(parse(&file(), 1, None).unwrap().expected, Expected::Closer);
+    }
+
     fn policy(interval_ms: u64, actuator: PolicyActuator) -> Arc<Learned> {
         let layers = vec![Layer { weights: vec![0.5], biases: vec![0.0] }];
         let policy = Policy::new(layers, Activation::Tanh, vec![0.0], vec![1.0]).unwrap();
@@ -327,6 +348,12 @@ mod tests {
             ("every_ms = 50", "utilisation = 0.0", 1, "key `utilisation`: 0; expected more than 0, up to 1"),
             ("every_ms = 50", "utilisation = nan", 1, "key `utilisation`: NaN"),
             ("every_ms = 50", "share = \"fair\"", 1, "unknown variant `fair`, expected `per-flow` or `per-host`"),
+            (
+                "every_ms = 50",
+                "expected = \"rain\"",
+                1,
+                "key `expected`: \"rain\"; expected one of last-span, last-period, closer",
+            ),
             ("every_ms = 50", "often = 1", 1, "unknown field `often`"),
             ("\"100 Mbit/s\"", "\"100\"", 5, "key `capacity`: \"100\": expected a number and a unit"),
             ("\"100 Mbit/s\"", "\"0 Mbit/s\"", 5, "key `capacity`: expected more than nothing"),

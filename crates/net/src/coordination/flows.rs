@@ -210,6 +210,7 @@ mod tests {
             utilisation: 1.0,
             actuator: Actuator::Rate,
             share: Share::PerFlow,
+            expected: Default::default(),
             links: vec![LinkConfig { name: "uplink".into(), capacity, queue: None }],
             members: vec![Member { name: "host".into(), key: host.public(), duty }],
             policy: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
+use super::forecast::Expected;
 use super::message::Actuator;
 use super::policy::Learned;
 use crate::session::PeerKey;
@@ -75,6 +76,8 @@ pub struct CoordinatorConfig {
     pub actuator: Actuator,
     /// How hosts share.
     pub share: Share,
+    /// What the rule takes others than the hosts to send until the next decision.
+    pub expected: Expected,
     /// The links.
     pub links: Vec<LinkConfig>,
     /// Who may report.

@@ -70,6 +70,11 @@ impl Counted {
         Some(Time::from_nanos(at.saturating_add(self.offset()?).max(0) as u64))
     }
 
+    /// The last count; zero if there is none.
+    pub fn count(&self) -> u64 {
+        self.counts.back().map_or(0, |&(_, count)| count)
+    }
+
     /// When the last count was true.
     pub fn last(&self) -> Option<Time> {
         self.here(self.counts.back()?.0)

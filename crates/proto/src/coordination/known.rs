@@ -1,13 +1,20 @@
 //! What a coordinator knows of an agent, and how it has divided a link.
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
 use super::budget::lease;
 use super::counted::Counted;
 use super::granted::Granted;
 use super::message::{HostSeen, LinkSeen, Report, Seen};
 use crate::session::SessionId;
+
+/// What a packet is taken to have on the wire where agents count packets: the most that Ethernet has.
+pub(super) const PACKET: u64 = 1514;
+
+/// What waits and what has passed are read one after the other: so many bytes may be in neither, what 10 Gbit/s carry in
+/// 120 us.
+const MOST_IN_NEITHER: u64 = 100 * PACKET;
 
 /// What is known of an agent.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +23,8 @@ pub struct Known {
     pub(super) report: Option<(Report, Time)>,
     /// What it has sent, or what has passed over its link.
     pub(super) counted: Counted,
+    /// What has come to its link, if it is a monitor.
+    pub(super) came: Counted,
     /// What of it was lost; a policy alone asks.
     pub(super) lost: Counted,
     /// Whether it has reported round trips in this session.
@@ -53,6 +62,44 @@ impl Known {
     /// What it may send, and until when.
     pub fn budget(&self) -> Option<(Rate, Time)> {
         self.budget
+    }
+
+    /// Counts what it says at `now` of its time `at`: false, and all before is forgotten, if its clock or its count went
+    /// back.
+    pub(super) fn count(&mut self, now: Time, at: Duration, seen: &Seen) -> bool {
+        let (sent, came) = match seen {
+            Seen::Host(host) => (host.sent, None),
+            // Where a queue grows or is full, less passes than comes: what others send would be seen late, when the
+            // hosts' packets before theirs have passed.
+            Seen::Link(link) => {
+                let waits =
+                    link.queued.unwrap_or(Bytes::ZERO).get().saturating_add(link.dropped.saturating_mul(PACKET));
+                (link.sent, Some(link.sent.get().saturating_add(waits)))
+            }
+        };
+        let goes_on = self.counted.note(now, at, sent.get());
+        let queue_was_known = self.link().is_some_and(|link| link.queued.is_some());
+        let queue_is_known = matches!(seen, Seen::Link(LinkSeen { queued: Some(_), .. }));
+        if !goes_on || queue_is_known != queue_was_known {
+            // A queue that was not known before has not come just now.
+            self.came = Counted::default();
+        }
+        if let Some(came) = came {
+            // Beyond that, `note` forgets: what was said to wait there was never there.
+            let is_in_neither = self.came.count().saturating_sub(came) <= MOST_IN_NEITHER;
+            self.came.note(now, at, if is_in_neither { came.max(self.came.count()) } else { came });
+        }
+        goes_on
+    }
+
+    /// What has passed over its link.
+    pub(super) fn passed(&self) -> &Counted {
+        &self.counted
+    }
+
+    /// What has come to its link: what has passed, what waits, and what was dropped, as far as its monitor knows.
+    pub(super) fn came(&self) -> &Counted {
+        &self.came
     }
 
     /// Whether what was heard of it is still worth something.
@@ -103,6 +150,8 @@ pub struct Divided {
     pub capacity: Rate,
     /// What others than the hosts send over it.
     pub other: Rate,
+    /// What the rule takes them to send until the next decision.
+    pub expected: Rate,
     /// What hosts with flows, and those that are silent and still have a lease, may send.
     pub given: Rate,
     /// Whether a monitor tells what passes, or did and its session stands.

@@ -17,7 +17,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::config::{CoordinatorConfig, Duty};
-use super::known::Known;
+use super::known::{self, Known};
 use super::message::{HostSeen, LinkSeen, Seen};
 use super::policy::action::MOST;
 use super::policy::deciding::Deciding;
@@ -25,7 +25,7 @@ use super::policy::view::{FullPacket, HostSpan, LinkSpan, View};
 use super::policy::{Feature, Learned};
 
 /// Packets are taken to be as long as the longest of Ethernet: agents count bytes.
-const PACKET: FullPacket = FullPacket { on_wire: 1514.0, data: 1514.0 };
+const PACKET: FullPacket = FullPacket { on_wire: known::PACKET as f64, data: known::PACKET as f64 };
 
 /// Less than this share of a link is no cross traffic: counts of different machines differ by some packets, and whether
 /// there is any is something that policies see.

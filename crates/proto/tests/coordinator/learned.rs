@@ -37,6 +37,7 @@ fn config(learned: Learned, [least, most]: [Rate; 2], share: Share) -> Coordinat
         utilisation: 0.95,
         actuator: learned.actuator(),
         share,
+        expected: Default::default(),
         links: vec![LinkConfig { name: "uplink".into(), capacity: CAPACITY, queue: Some(Duration::from_millis(50)) }],
         members: members.map(member).collect(),
         policy: Some(Arc::new(learned)),

@@ -3,6 +3,7 @@
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::coordinator::Share;
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_scenario::file::parse_flows;
 use anabranch_testbed::emulator::testbed_available;
 use anabranch_testbed::service::{Coordination, ServiceConfig, run_coordinated};
@@ -46,7 +47,14 @@ fn flows_keep_to_budgets_that_a_coordinator_directs_their_hosts() {
     }
     let scenario = parse_flows(SCENARIO, "service.toml", &[]).unwrap();
     let every = Duration::from_millis(100);
-    let config = ServiceConfig { link: 0, every, utilisation: 0.9, share: Share::PerHost, policy: None };
+    let config = ServiceConfig {
+        link: 0,
+        every,
+        utilisation: 0.9,
+        share: Share::PerHost,
+        expected: Expected::LastSpan,
+        policy: None,
+    };
     let (emulated, Coordination { believed, decided, beyond }) = run_coordinated(&scenario, &config, &()).unwrap();
     assert!(!decided.is_empty() && beyond.is_none());
     assert!(decided.iter().all(|one| !one.by_policy && one.rule_because.is_none()), "there is no policy: {decided:?}");

@@ -112,6 +112,7 @@ fn measure(args: &Args) -> Result<Json, Failure> {
         utilisation: 1.0,
         actuator: Actuator::Rate,
         share: Share::PerFlow,
+        expected: Default::default(),
         links: vec![LinkConfig { name: "link".into(), capacity, queue: None }],
         members: identities.iter().enumerate().map(member).collect(),
         policy: None,

@@ -20,6 +20,7 @@ use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 use anabranch_proto::coordination::coordinator::Share;
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::coordination::policy::Learned;
 use anabranch_report::Report;
 use anabranch_report::output::{create_dir, stage};
@@ -59,6 +60,10 @@ pub struct Args {
     /// What decides how fast flows send; see `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = controller)]
     controller: &'static Entry,
+    /// What the rule takes cross traffic to do: what it did last, what it will do if it comes and goes as the last time,
+    /// or the one of both that has been closer
+    #[arg(long, value_name = "last-span|last-period|closer", default_value = "closer")]
+    expected: Expected,
     /// What a trained policy tells the hosts in a third run: NAME.safetensors, with NAME.json beside it
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -160,10 +165,12 @@ impl Job for Coordinated<'_> {
 /// The coordinators of the runs: by the rule, and by `learned` from the file at `path`, which both decide as often as it.
 fn coordinators(
     scenario: &FlowScenario,
+    expected: Expected,
     learned: Option<(&Path, Arc<Learned>)>,
 ) -> Result<(ServiceConfig, Option<ServiceConfig>), Failure> {
     let every = learned.as_ref().map_or(EVERY, |(_, learned)| learned.sight.interval);
-    let rule = ServiceConfig { link: 0, every, utilisation: UTILISATION, share: Share::PerHost, policy: None };
+    let rule =
+        ServiceConfig { link: 0, every, utilisation: UTILISATION, share: Share::PerHost, expected, policy: None };
     let Some((path, learned)) = learned else { return Ok((rule, None)) };
     let by_policy = ServiceConfig { policy: Some(learned), ..rule.clone() };
     fits(scenario, &by_policy).map_err(|error| policy::unfit("the demo", path, &error))?;
@@ -175,7 +182,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // What is asked for can be wrong wherever it is asked.
     let scenario = scenario(args.controller.name, args.seconds, args.seed)?;
     let learned = args.policy.as_deref().map(|path| Ok::<_, Failure>((path, policy::load(path)?))).transpose()?;
-    let (by_rule, by_policy) = coordinators(&scenario, learned)?;
+    let (by_rule, by_policy) = coordinators(&scenario, args.expected, learned)?;
     testbed_available().map_err(|reason| Failure::new(format!("the demo can't run here: {reason}")))?;
     create_dir(&args.out)?;
     let progress = progress::until_interrupted()?;
@@ -206,6 +213,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         seconds: args.seconds,
         seed: args.seed,
         every_s,
+        expected: args.expected.name(),
         hosts: HOSTS,
         on_their_own: Figures::of(&scenario, &on_their_own),
         steered: Figures::of(&scenario, &steered),

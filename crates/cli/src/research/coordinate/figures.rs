@@ -132,6 +132,7 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
             beyond: coordinator.beyond(number).map(str::to_owned),
             awaits_monitor: coordinator.awaits_monitor(number),
             other_mbit_s: divided.is_monitored.then(|| megabits(divided.other)),
+            expected_mbit_s: divided.is_monitored.then(|| megabits(divided.expected)),
             given_mbit_s: megabits(divided.given),
             passes_mbit_s: watched.map(|known| megabits(known.rate())),
             queued_bytes: seen.and_then(|seen| seen.queued).map(|queued| queued.get()),

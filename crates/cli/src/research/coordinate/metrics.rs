@@ -84,6 +84,11 @@ impl Collector for Figures {
             MetricType::Gauge,
             &[
                 ("link_capacity_bits_per_second", "What the link carries", |link| Some(link.capacity_mbit_s * 1e6)),
+                (
+                    "link_others_expected_bits_per_second",
+                    "What the rule takes others to send until it decides again",
+                    |link| link.expected_mbit_s.map(|rate| rate * 1e6),
+                ),
                 ("link_others_bits_per_second", "What others than the hosts send over it", |link| {
                     link.other_mbit_s.map(|rate| rate * 1e6)
                 }),
@@ -171,6 +176,7 @@ mod tests {
             beyond: None,
             awaits_monitor: false,
             other_mbit_s: Some(1.0),
+            expected_mbit_s: Some(1.5),
             given_mbit_s: 8.5,
             passes_mbit_s: None,
             queued_bytes: None,

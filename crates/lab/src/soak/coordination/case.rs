@@ -7,6 +7,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::coordination::message::Actuator;
 use anabranch_proto::coordination::policy::{Actuator as PolicyActuator, Agents, Feature, Learned, Sight};
 use anabranch_proto::session::PeerKey;
@@ -91,6 +92,7 @@ impl Case {
             utilisation: 0.8 + 0.2 * rng.uniform(),
             actuator: [Actuator::Maximum, Actuator::Fixed, Actuator::Rate][rng.below(3)],
             share: [Share::PerFlow, Share::PerHost][rng.below(2)],
+            expected: Expected::default(),
             links,
             members,
             policy: None,
@@ -102,6 +104,7 @@ impl Case {
             config.actuator = learned.actuator();
             config.policy = Some(Arc::new(learned));
         }
+        config.expected = Expected::ALL[rng.below(Expected::ALL.len())].1;
         Case { seed, config, loss, jitter, delay, troubles }
     }
 

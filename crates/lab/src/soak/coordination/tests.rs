@@ -20,6 +20,7 @@ pub(super) fn case(epoch: u64) -> Case {
         utilisation: 0.95,
         actuator: Actuator::Rate,
         share: Share::PerHost,
+        expected: Default::default(),
         links: vec![LinkConfig { name: "link".into(), capacity, queue: None }],
         members: duties.into_iter().enumerate().map(member).collect(),
         policy: None,

@@ -43,6 +43,8 @@ pub struct Runs {
     pub seed: u64,
     /// How often coordinators decided.
     pub every_s: f64,
+    /// What the rule took cross traffic to do.
+    pub expected: &'static str,
     pub hosts: [&'static str; HOSTS.len()],
     pub on_their_own: Figures,
     /// By the rule.

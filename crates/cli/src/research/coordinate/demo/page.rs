@@ -26,6 +26,7 @@ pub fn report(scenario: &FlowScenario, runs: &Runs, alone: &Emulated, steered: &
         .meta("each run", format!("{} s", runs.seconds))
         .meta("seed", runs.seed.to_string())
         .meta("decided each", format!("{} ms", runs.every_s * 1e3))
+        .meta("cross traffic expected by the", runs.expected)
         .meta("version", env!("CARGO_PKG_VERSION"))
         .paragraph(
             "Three hosts send over one link of 20 Mbit/s with 200 ms of queue, beside cross traffic of 8 Mbit/s that is on \
