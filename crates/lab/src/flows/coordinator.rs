@@ -10,7 +10,7 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::budget::hold;
-use anabranch_proto::coordination::forecast::{Expected, Forecast};
+use anabranch_proto::coordination::forecast::Forecast;
 use anabranch_scenario::flows::Steering;
 
 /// The coordinator at work.
@@ -51,10 +51,10 @@ impl Coordinator {
         let new = Bytes::new(cross_bytes - self.cross_before);
         let span = now.since(self.looked);
         self.cross_rate = if span > Duration::ZERO { new / span } else { Rate::ZERO };
-        if self.steering.expected != Expected::LastSpan && span > Duration::ZERO {
-            // In bits a second where others have shares: only ratios matter.
-            self.forecast.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64);
-            let expected = self.forecast.expected(0.0, self.steering.every.as_secs_f64());
+        if span > Duration::ZERO {
+            self.forecast.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64, 0.0);
+        }
+        if let Some(expected) = self.forecast.by_period(0.0, self.steering.every.as_secs_f64()) {
             self.cross_rate = Rate::from_bits_per_sec(expected as u64);
         }
         (self.looked, self.cross_before) = (now, cross_bytes);
@@ -78,6 +78,7 @@ impl Coordinator {
 #[cfg(test)]
 mod tests {
     use anabranch_control::flow::Actuator;
+    use anabranch_proto::coordination::forecast::Expected;
 
     use super::*;
 

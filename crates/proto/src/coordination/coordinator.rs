@@ -11,6 +11,7 @@ pub use super::config::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
 use super::forecast::{Expected, Forecast};
+use super::known::PACKET;
 pub use super::known::{Divided, Known};
 use super::message::{Datagram, Directive, Report, Seen, Terms};
 use super::steered::Steered;
@@ -54,15 +55,26 @@ pub enum CoordinatorEvent {
 /// `anabranch coordinate demo`.
 const LEAST_EXPECTED: f64 = 0.1;
 
-/// A forecast is told of spans of this part of a period at least: in a shorter one, such errors weigh more.
+/// A forecast is told of spans of this part of a period at least: in a shorter one, such errors weigh more...
 const LEAST_PASSED: f64 = 0.75;
 
-/// What others than the hosts will send over a link, as far as is known.
+/// ...in which the link carries this many full packets, so that one more or less is no traffic that comes and goes.
+const LEAST_PACKETS: f64 = 50.0;
+
+/// What others than the hosts send over a link, as far as is known; rates in bytes a second.
 #[derive(Clone, Copy, Debug)]
-struct Foretold {
+struct Others {
     forecast: Forecast,
     /// The end of the last span that it was told of, if there was one.
     until: Option<Time>,
+    /// What passed of theirs in the last span that all reports covered: what policies see.
+    passed: f64,
+}
+
+impl Others {
+    fn unknown(expected: Expected) -> Others {
+        Others { forecast: Forecast::new(expected), until: None, passed: 0.0 }
+    }
 }
 
 /// The machine.
@@ -75,8 +87,8 @@ pub struct Coordinator<A> {
     /// Until when each link's monitors are waited for, if it has any of which nothing is known yet; never before the
     /// first session.
     awaits: Vec<Option<Time>>,
-    /// What others than the hosts are expected to send over each link.
-    foretold: Vec<Foretold>,
+    /// What is known of others than the hosts of each link.
+    others: Vec<Others>,
     /// Each link's policy; none where the rule decides for good.
     steered: Vec<Option<Steered>>,
     /// What is to be reported to an observer.
@@ -115,10 +127,7 @@ impl<A> Coordinator<A> {
             known: config.members.iter().map(|_| Known::default()).collect(),
             divided: config.links.iter().map(|_| Divided::default()).collect(),
             awaits: (0..config.links.len()).map(|link| config.is_monitored(link).then_some(Time::MAX)).collect(),
-            foretold: vec![
-                Foretold { forecast: Forecast::above(config.expected, LEAST_EXPECTED), until: None };
-                config.links.len()
-            ],
+            others: vec![Others::unknown(config.expected); config.links.len()],
             steered: (0..config.links.len()).map(|link| Steered::new(&config, link)).collect(),
             happened: VecDeque::new(),
             members: BTreeMap::new(),
@@ -231,26 +240,24 @@ impl<A> Coordinator<A> {
         let (before, settled) = (self.divided[link], self.config.links[link].capacity);
         if let Some(monitor) = self.monitor(now, link) {
             let capacity = monitor.link().and_then(|seen| seen.capacity).unwrap_or(settled);
-            // By what passes, where what comes is not known yet.
-            let other = self.other(now, link, monitor, Known::came, capacity);
-            let other = other.or_else(|| self.other(now, link, monitor, Known::passed, capacity));
+            let span = self.covered(now, link, monitor, capacity);
+            let other = span.and_then(|span| self.by_others(now, link, monitor.came_from(span.0), span));
             let other = other.map(Rate::from_bytes_per_sec_f64);
             if other.is_some() {
                 self.awaits[link] = None;
             }
             let other = other.unwrap_or(before.other).min(capacity);
-            let expected = match self.config.expected {
-                Expected::LastSpan => None,
-                Expected::LastPeriod | Expected::Closer => self.foretell(now, link, capacity),
-            };
+            let expected = self.foretell(now, link, capacity);
             let expected = expected.map_or(other, Rate::from_bytes_per_sec_f64).min(capacity);
             return Divided { capacity, other, expected, is_monitored: true, ..before };
         }
         let is_of_link = |member: &Member| member.duty == Duty::Monitor { link };
         let mut monitors = self.config.members.iter().zip(&self.known).filter(|(member, _)| is_of_link(member));
         if before.is_monitored && monitors.any(|(_, known)| known.is_here()) {
-            return before;
+            // No forecast of a moment holds for so long.
+            return Divided { expected: before.other, ..before };
         }
+        self.others[link] = Others::unknown(self.config.expected);
         Divided { capacity: settled, ..Divided::default() }
     }
 
@@ -284,48 +291,29 @@ impl<A> Coordinator<A> {
         Some((grew - sent).max(0.0) / to.since(from).as_secs_f64())
     }
 
-    /// The same in the last span that all reports cover, of one of the counts of the link's monitor.
-    fn other(
-        &self,
-        now: Time,
-        link: usize,
-        monitor: &Known,
-        count: fn(&Known) -> &Counted,
-        capacity: Rate,
-    ) -> Option<f64> {
-        self.by_others(now, link, count(monitor), self.covered(now, link, monitor, capacity)?)
-    }
-
-    /// What others than the hosts will send over a link until the next decision, in bytes a second; none, where nothing was
-    /// ever known of them.
+    /// What others than the hosts will send over a link until the next decision, in bytes a second; none, where that is
+    /// what they did last.
     fn foretell(&mut self, now: Time, link: usize, capacity: Rate) -> Option<f64> {
-        let (capacity, every) = (capacity.bytes_per_sec(), self.config.every.as_secs_f64());
-        if let Some(((from, to), share)) = self.last_share(now, link, capacity) {
-            let Foretold { forecast, until } = &mut self.foretold[link];
-            if *until != Some(from) {
-                // What was between is not known.
-                *forecast = Forecast::above(self.config.expected, LEAST_EXPECTED);
-            }
-            forecast.pass(to.since(from).as_secs_f64(), share);
-            *until = Some(to);
-        }
-        let Foretold { forecast, until } = &self.foretold[link];
-        let age = now.since((*until)?).as_secs_f64();
-        Some(forecast.expected(age, age + every) * capacity)
-    }
-
-    /// What others than the hosts had of a link since the last span that the forecast was told of, up to the last instant
-    /// that all reports cover; none if that is no span yet.
-    fn last_share(&self, now: Time, link: usize, capacity: f64) -> Option<((Time, Time), f64)> {
         let monitor = self.monitor(now, link)?;
-        let (from, to) = self.covered(now, link, monitor, Rate::from_bytes_per_sec_f64(capacity))?;
-        let first = monitor.came().first()?;
-        let from = self.foretold[link].until.filter(|until| *until >= first).unwrap_or(from.max(first));
-        if to.since(from).as_secs_f64() < LEAST_PASSED * self.config.every.as_secs_f64() {
-            return None;
+        let (from, to) = self.covered(now, link, monitor, capacity)?;
+        let first = monitor.counted.first()?;
+        // Since the last span that the forecast was told of, unless it is not known what was between.
+        let told = self.others[link].until.filter(|until| *until >= first);
+        let from = told.unwrap_or(from);
+        let rate = self.by_others(now, link, monitor.came_from(from), (from, to));
+        let others = &mut self.others[link];
+        if told.is_none() {
+            (others.forecast, others.until) = (Forecast::new(self.config.expected), Some(from));
         }
-        let share = self.by_others(now, link, monitor.came(), (from, to))? / capacity;
-        Some(((from, to), share.min(1.0)))
+        let (seconds, every) = (to.since(from).as_secs_f64(), self.config.every.as_secs_f64());
+        let capacity = capacity.bytes_per_sec();
+        let is_span = seconds >= LEAST_PASSED * every && seconds * capacity >= LEAST_PACKETS * PACKET as f64;
+        if let Some(rate) = rate.filter(|_| is_span) {
+            others.forecast.pass(seconds, rate, LEAST_EXPECTED * capacity);
+            others.until = Some(to);
+        }
+        let age = now.since(others.until?).as_secs_f64();
+        others.forecast.by_period(age, age + every)
     }
 
     fn divide(&mut self, now: Time, link: usize) {
@@ -378,9 +366,12 @@ impl<A> Coordinator<A> {
     fn ask(&mut self, now: Time, link: usize, watched: &Divided) -> bool {
         let Some(mut steered) = self.steered[link].take() else { return false };
         // Policies were trained on what passes.
-        let monitor = self.monitor(now, link);
-        let other = monitor.and_then(|monitor| self.other(now, link, monitor, Known::passed, watched.capacity));
-        let other = other.unwrap_or(watched.other.bytes_per_sec());
+        let passed = self.monitor(now, link).and_then(|monitor| {
+            let span = self.covered(now, link, monitor, watched.capacity)?;
+            self.by_others(now, link, &monitor.counted, span)
+        });
+        let other = passed.unwrap_or(self.others[link].passed).min(watched.capacity.bytes_per_sec());
+        self.others[link].passed = other;
         let before = (steered.decides(), steered.note().is_some());
         steered.ask(now, &self.known, watched.capacity, other);
         let decides = steered.decides();

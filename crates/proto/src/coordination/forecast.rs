@@ -2,7 +2,7 @@
 //!
 //! Monitoring looks back, and what a coordinator decides holds ahead. Two forecasts bridge that: the naive one, that what was
 //! goes on, and the seasonal naive one, that cross traffic comes and goes as it did the last time ([`CrossCourse`]). The
-//! second is right of what is regular and at a loss with all else, so that it may be taken only while it errs less.
+//! second is right about what is regular and wrong about all else, so that it may be taken only while it errs less.
 
 use core::str::FromStr;
 
@@ -44,19 +44,20 @@ impl FromStr for Expected {
     }
 }
 
-/// What an error counts after another span: errors of a hundred spans or so decide, which are some seconds of a coordinator
-/// that decides ten times a second. It is ours.
-const REMEMBERED: f64 = 0.99;
+/// Errors are forgotten by e in this many seconds. It is ours.
+const MEMORY_S: f64 = 10.0;
 
 /// A forecast, and what it is made from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forecast {
     by: Expected,
+    /// It was told of a span.
+    knows: bool,
     course: CrossCourse,
-    /// Of what comes and goes, less is none; it goes on.
-    least: f64,
     /// What it took of the last span.
     last: f64,
+    /// What it took last that was taken for nothing that comes and goes.
+    base: f64,
     /// By how much both forecasts were wrong, the later the more.
     naive_error: f64,
     seasonal_error: f64,
@@ -68,35 +69,33 @@ impl Forecast {
         Forecast { by, ..Forecast::default() }
     }
 
-    /// The same where shares are off by up to `least` whether cross traffic is there or not: a smaller one comes and goes
-    /// with nothing.
-    pub fn above(by: Expected, least: f64) -> Forecast {
-        Forecast { by, least, ..Forecast::default() }
-    }
-
-    /// A span of this many seconds in which cross traffic took `share` of the link, or in any other unit that stays the same.
-    /// It begins where the last one ended.
-    pub fn pass(&mut self, seconds: f64, share: f64) {
-        let errs = |before: f64, foretold: f64| REMEMBERED * before + (foretold - share).abs();
-        self.naive_error = errs(self.naive_error, self.last);
-        self.seasonal_error = errs(self.seasonal_error, self.seasonal(0.0, seconds));
-        self.course.pass(seconds, if share < self.least { 0.0 } else { share });
-        self.last = share;
+    /// A span of this many seconds in which cross traffic took `rate`, in any unit that stays the same. It begins where the
+    /// last one ended. What is below `least` comes and goes with nothing: it stays.
+    pub fn pass(&mut self, seconds: f64, rate: f64, least: f64) {
+        self.knows = true;
+        let kept = libm::exp(-seconds / MEMORY_S);
+        self.naive_error = kept * self.naive_error + seconds * (self.last - rate).abs();
+        self.seasonal_error = kept * self.seasonal_error + seconds * (self.seasonal(0.0, seconds) - rate).abs();
+        if rate < least {
+            self.base = rate;
+        }
+        self.course.pass(seconds, (rate - self.base).max(0.0));
+        self.last = rate;
     }
 
     fn seasonal(&self, from: f64, to: f64) -> f64 {
-        let goes_on = if self.last < self.least { self.last } else { 0.0 };
-        self.course.expected(from, to) + goes_on
+        self.base + self.course.expected(from, to)
     }
 
-    /// What it will take, `from` seconds after the last span until `to` seconds after it.
-    pub fn expected(&self, from: f64, to: f64) -> f64 {
-        let is_seasonal = match self.by {
+    /// What it will take, `from` seconds after the last span until `to` seconds after it, if it comes and goes as the last
+    /// time; none where nothing is known, or what it did last is to be taken.
+    pub fn by_period(&self, from: f64, to: f64) -> Option<f64> {
+        let is_taken = match self.by {
             Expected::LastSpan => false,
-            Expected::LastPeriod => true,
+            Expected::LastPeriod => self.knows,
             Expected::Closer => self.seasonal_error < self.naive_error,
         };
-        if is_seasonal { self.seasonal(from, to) } else { self.last }
+        is_taken.then(|| self.seasonal(from, to))
     }
 }
 
@@ -106,14 +105,22 @@ mod tests {
 
     use super::*;
 
-    /// The mean error of a forecast for the next span of 0.1 s, after the first 100 spans.
+    /// What is expected of each of these spans of 0.1 s.
+    fn expected(by: Expected, shares: &[f64], least: f64) -> Vec<f64> {
+        let (mut forecast, mut last) = (Forecast::new(by), 0.0);
+        let expected = |&share: &f64| {
+            let expected = forecast.by_period(0.0, 0.1).unwrap_or(last);
+            forecast.pass(0.1, share, least);
+            last = share;
+            expected
+        };
+        shares.iter().map(expected).collect()
+    }
+
+    /// The mean error of a forecast for the next span, after the first 100 spans.
     fn error(by: Expected, shares: &[f64]) -> f64 {
-        let mut forecast = Forecast::new(by);
-        let errors = shares.iter().map(|&share| {
-            let error = (forecast.expected(0.0, 0.1) - share).abs();
-            forecast.pass(0.1, share);
-            error
-        });
+        let expected = expected(by, shares, 0.0);
+        let errors = expected.iter().zip(shares).map(|(expected, share)| (expected - share).abs());
         errors.skip(100).sum::<f64>() / (shares.len() - 100) as f64
     }
 
@@ -172,7 +179,17 @@ mod tests {
     #[test]
     fn of_nothing_nothing_is_expected() {
         for (_, by) in Expected::ALL {
-            assert_eq!(Forecast::new(by).expected(0.0, 1.0), 0.0);
+            assert_eq!(Forecast::new(by).by_period(0.0, 1.0).unwrap_or(0.0), 0.0);
+        }
+    }
+
+    #[test]
+    fn what_is_always_there_stays_while_more_comes_and_goes() {
+        // A twelfth always, and 0.4 more for two seconds of five.
+        let shares: Vec<f64> = (0..500).map(|span| 1.0 / 12.0 + if span % 50 >= 30 { 0.4 } else { 0.0 }).collect();
+        let expected = expected(Expected::LastPeriod, &shares, 0.1);
+        for (span, (expected, share)) in expected.iter().zip(&shares).enumerate().skip(150) {
+            assert!((expected - share).abs() < 0.01, "{expected}, not {share}, at {span}");
         }
     }
 }

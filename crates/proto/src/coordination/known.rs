@@ -23,7 +23,8 @@ pub struct Known {
     pub(super) report: Option<(Report, Time)>,
     /// What it has sent, or what has passed over its link.
     pub(super) counted: Counted,
-    /// What has come to its link, if it is a monitor.
+    /// What has come to its link, if it is a monitor: what has passed, what waits, and what was dropped, as far as it
+    /// knows.
     pub(super) came: Counted,
     /// What of it was lost; a policy alone asks.
     pub(super) lost: Counted,
@@ -92,14 +93,9 @@ impl Known {
         goes_on
     }
 
-    /// What has passed over its link.
-    pub(super) fn passed(&self) -> &Counted {
-        &self.counted
-    }
-
-    /// What has come to its link: what has passed, what waits, and what was dropped, as far as its monitor knows.
-    pub(super) fn came(&self) -> &Counted {
-        &self.came
+    /// What has come to its link, or what has passed over it where that is not known from `from` on.
+    pub(super) fn came_from(&self, from: Time) -> &Counted {
+        if self.came.first().is_some_and(|first| first <= from) { &self.came } else { &self.counted }
     }
 
     /// Whether what was heard of it is still worth something.

@@ -130,16 +130,55 @@ fn others_are_seen_when_they_come_to_a_queue_not_when_they_leave_it() {
     }
 }
 
+/// Others send half of the link always; whether the monitor knows the queue changes in the middle of a span.
 #[test]
-fn a_queue_that_becomes_known_has_not_come_just_then() {
+fn a_queue_that_becomes_known_has_not_come_just_then_and_one_that_is_not_known_hides_nobody() {
     let mut driven = Driven::new(config(Expected::LastSpan));
-    for span in 0..20_u64 {
-        driven.report(at(100 * span), 0, Seen::Host(HostSeen { sent: Bytes::new(12_500 * span), ..host(1) }));
-        let queued = (span % 7 > 3).then_some(Bytes::new(500_000));
-        let link = LinkSeen { sent: Bytes::new(12_500 * span), queued, ..LinkSeen::default() };
-        driven.report(at(100 * span), 1, Seen::Link(link));
-        for (_, directive) in driven.act(at(100 * span)) {
-            assert_eq!(directive.rate, CAPACITY, "at span {span}");
+    for quarter in 0..160_u64 {
+        let now = at(25 * quarter);
+        if quarter % 4 == 0 {
+            driven.report(now, 0, Seen::Host(HostSeen { sent: Bytes::new(15_625 * quarter), ..host(1) }));
+        }
+        let queued = (quarter % 13 > 5).then_some(Bytes::new(500_000));
+        driven.report(
+            now,
+            1,
+            Seen::Link(LinkSeen { sent: Bytes::new(31_250 * quarter), queued, ..LinkSeen::default() }),
+        );
+        for (_, directive) in driven.act(now) {
+            let megabits = (directive.rate.bits_per_sec() + 500_000) / 1_000_000;
+            assert_eq!(megabits, 5, "at quarter {quarter}");
+        }
+    }
+}
+
+/// What was expected of a moment does not hold for as long as a monitor is silent: what was seen last does.
+#[test]
+fn what_a_silent_monitor_said_last_holds_and_not_what_was_expected_then() {
+    let are_there = |span: u64| span % 12 >= 7;
+    for silent_from in 60..72 {
+        let mut driven = Driven::new(config(Expected::LastPeriod));
+        let (mut sent, mut passed, mut rate) = (0, 0, 0);
+        for span in 0..silent_from + 20 {
+            for quarter in 0..4 {
+                let now = at(100 * span + 25 * quarter);
+                if quarter == 0 {
+                    driven.report(now, 0, Seen::Host(HostSeen { sent: Bytes::new(sent), ..host(1) }));
+                }
+                if span < silent_from {
+                    driven.report(now, 1, Seen::Link(LinkSeen { sent: Bytes::new(passed), ..LinkSeen::default() }));
+                }
+                for (_, directive) in driven.act(now) {
+                    rate = directive.rate.bits_per_sec();
+                }
+                sent += rate / 320;
+                passed += rate / 320 + if are_there(span) { 15_625 } else { 0 };
+            }
+            if span > silent_from + 5 {
+                let divided = driven.coordinator.divided()[0];
+                assert_eq!(divided.expected, divided.other, "silent from {silent_from}, at {span}");
+                assert_eq!(rate, CAPACITY.bits_per_sec() - divided.other.bits_per_sec(), "at {span}");
+            }
         }
     }
 }
