@@ -16,7 +16,7 @@ pub enum Expected {
     LastSpan,
     /// What it will do if it comes and goes as the last time.
     LastPeriod,
-    /// The one of both that has been closer to what came.
+    /// The one of both that has been closer to what came; the last span where the other was wrong of it.
     Closer,
 }
 
@@ -47,6 +47,10 @@ impl FromStr for Expected {
 /// Errors are forgotten by e in this many seconds. It is ours.
 const MEMORY_S: f64 = 10.0;
 
+/// A forecast that misses a span by this part of what came is wrong: what was regular is so no more, and whatever was closer
+/// before, the last span is taken. It is ours.
+const WRONG: f64 = 0.1;
+
 /// A forecast, and what it is made from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forecast {
@@ -61,6 +65,8 @@ pub struct Forecast {
     /// By how much both forecasts were wrong, the later the more.
     naive_error: f64,
     seasonal_error: f64,
+    /// The seasonal one was wrong of the last span.
+    was_wrong: bool,
 }
 
 impl Forecast {
@@ -74,8 +80,10 @@ impl Forecast {
     pub fn pass(&mut self, seconds: f64, rate: f64, least: f64) {
         self.knows = true;
         let kept = libm::exp(-seconds / MEMORY_S);
-        self.naive_error = kept * self.naive_error + seconds * (self.last - rate).abs();
-        self.seasonal_error = kept * self.seasonal_error + seconds * (self.seasonal(0.0, seconds) - rate).abs();
+        let (naive, seasonal) = ((self.last - rate).abs(), (self.seasonal(0.0, seconds) - rate).abs());
+        self.naive_error = kept * self.naive_error + seconds * naive;
+        self.seasonal_error = kept * self.seasonal_error + seconds * seasonal;
+        self.was_wrong = seasonal > least.max(WRONG * rate);
         if rate < least {
             self.base = rate;
         }
@@ -93,7 +101,7 @@ impl Forecast {
         let is_taken = match self.by {
             Expected::LastSpan => false,
             Expected::LastPeriod => self.knows,
-            Expected::Closer => self.seasonal_error < self.naive_error,
+            Expected::Closer => self.seasonal_error < self.naive_error && !self.was_wrong,
         };
         is_taken.then(|| self.seasonal(from, to))
     }
@@ -191,5 +199,17 @@ mod tests {
         for (span, (expected, share)) in expected.iter().zip(&shares).enumerate().skip(150) {
             assert!((expected - share).abs() < 0.01, "{expected}, not {share}, at {span}");
         }
+    }
+
+    /// Others who came and went as regularly as can be stay at last: no more than one span is taken for their going.
+    #[test]
+    fn a_forecast_that_was_wrong_of_a_span_is_not_taken_for_the_next() {
+        let regular = (0..600).map(|span| if span % 50 >= 20 { 0.6 } else { 0.0 });
+        let shares: Vec<f64> = regular.chain([0.6; 40]).collect();
+        let wrong = |by| {
+            let expected = expected(by, &shares, 0.1);
+            expected[601..].iter().filter(|expected| (**expected - 0.6).abs() > 0.1).count()
+        };
+        assert!(wrong(Expected::Closer) <= 1 && wrong(Expected::LastSpan) == 0);
     }
 }
