@@ -469,10 +469,10 @@ impl<A: WireApplication> Books<A> {
 
     /// Gives a session the datagram that `write` writes; none if none may leave over it, or not this one.
     pub fn give_datagram(&mut self, session: SessionId, write: impl FnOnce(&mut Vec<u8>)) -> Option<ConnectionHandle> {
+        let (window, withholds) = (self.window.clone(), !self.config.datagrams_to_silent);
         let given = self.handle_of(session).filter(|&handle| {
-            let window = self.window.clone();
             let Some(connection) = self.connection_mut(handle) else { return false };
-            if connection.stage != Stage::Open || window.is_silent(connection.member) {
+            if connection.stage != Stage::Open || withholds && window.is_silent(connection.member) {
                 return false;
             }
             // One that QUIC has not sent yet waits for more than the window.

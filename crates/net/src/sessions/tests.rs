@@ -226,6 +226,24 @@ impl World {
         });
         (self.app(from).opened()[before.0], self.app(to).opened()[before.1])
     }
+
+    /// Somebody opens a session to the first peer whose runtime nobody turns afterwards, and what the peer calls it.
+    fn joined_by_another(&mut self, config: SessionConfig) -> (World, SessionId) {
+        let before = self.app(0).opened().len();
+        let mut other = World::new();
+        other.add(config);
+        let (address, key) = (self.address(0), self.key(0));
+        other.open(0, address, Some(key));
+        let end = other.runtime.now() + PATIENCE;
+        while self.app(0).opened().len() == before {
+            assert!(other.runtime.now() < end, "no session");
+            for runtime in [&mut self.runtime, &mut other.runtime] {
+                let soon = runtime.now() + Duration::from_millis(5);
+                runtime.turn(soon).unwrap();
+            }
+        }
+        (other, self.app(0).opened()[before])
+    }
 }
 
 #[test]
@@ -302,25 +320,35 @@ fn who_vanishes_is_silent_then_gone_and_holds_nobody_up() {
     let mut world = World::new();
     (0..2).for_each(|_| _ = world.add(config));
     let (to_second, at_second) = world.opened(0, 1);
-    // Somebody whose runtime is never turned again.
-    let mut other = World::new();
-    other.add(config);
-    let (address, key) = (world.address(0), world.key(0));
-    other.open(0, address, Some(key));
-    let end = other.runtime.now() + PATIENCE;
-    while world.app(0).opened().len() < 2 {
-        assert!(other.runtime.now() < end, "no session");
-        for runtime in [&mut world.runtime, &mut other.runtime] {
-            let soon = runtime.now() + Duration::from_millis(5);
-            runtime.turn(soon).unwrap();
-        }
-    }
-    let gone = world.app(0).opened()[1];
+    let (_other, gone) = world.joined_by_another(config);
     world.act(0, |notes, _| notes.datagrams = [(gone, 20_000), (to_second, 3000)].into());
     world.until("its silence", |world| world.app(0).events.contains(&Event::Silent(gone, true)));
     // What nobody answers has left the window to the other one.
     world.until("the other's datagrams", |world| world.app(1).datagrams_from(at_second) > 2000);
     world.until("its end", |world| world.app(0).events.contains(&Event::Closed(gone, Closed::TimedOut)));
+}
+
+/// Others withhold them from one that is silent.
+#[test]
+fn where_each_datagram_counts_alone_they_leave_for_the_silent_too() {
+    for datagrams_to_silent in [false, true] {
+        let mut world = World::new();
+        let config = SessionConfig { datagrams_to_silent, ..SessionConfig::default() };
+        world.add(config);
+        let (_other, gone) = world.joined_by_another(config);
+        world.act(0, |notes, _| _ = notes.datagrams.insert(gone, 1));
+        world.until("its silence", |world| world.app(0).events.contains(&Event::Silent(gone, true)));
+        let before = world.runtime.machine(0).counters();
+        world.act(0, |notes, _| {
+            notes.silent.clear();
+            notes.datagrams.insert(gone, 3);
+        });
+        world.run_for(Duration::from_millis(50));
+        let after = world.runtime.machine(0).counters();
+        let [sent, withheld] =
+            [after.datagrams_sent - before.datagrams_sent, after.datagrams_withheld - before.datagrams_withheld];
+        assert_eq!([sent, withheld], if datagrams_to_silent { [3, 0] } else { [0, 3] });
+    }
 }
 
 /// Where all of a crowd open sessions to each other at once, each has its window full of handshakes that the others do not

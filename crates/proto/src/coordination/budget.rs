@@ -30,6 +30,10 @@ const FIRST_WORDS: u64 = 8;
 /// Bytes of a report or a directive on the wire: QUIC's, UDP's and IP's headers, a tag and an AEAD's included.
 const CONTROL_PACKET: Bytes = Bytes::new(HOST_REPORT as u64 + 60);
 
+/// What is on its way to a host whose directives come no more until its lease is over: as much must be let go, lest those
+/// to others wait for it.
+pub const LEAST_IN_FLIGHT: Bytes = Bytes::new(CONTROL_PACKET.get() * LEASE_QUARTERS.div_ceil(4));
+
 /// How often a host whose budget is `rate` reports, and is directed, where `every` is asked for.
 pub fn period(every: Duration, rate: Rate) -> Duration {
     let longest = LONGEST_LIFETIME * 4 / LEASE_QUARTERS;

@@ -51,6 +51,12 @@ pub fn session_config(members: usize) -> SessionConfig {
         most_sessions: 2 * members + 1,
         // All hosts of a rack or a site come at once when their coordinator does.
         knows_who_comes: true,
+        // A directive renews a lease, and is as good as the one before: a network that was gone for a moment is heard of
+        // by the next one, not by a probe that comes half as often each time.
+        datagrams_to_silent: true,
+        // Budgets bound what control takes of a network. A window of one controller for all would hold directives back when
+        // some of a thousand hosts vanish, or after a moment in which nobody is heard.
+        least_window: SessionConfig::PACKET + budget::LEAST_IN_FLIGHT * members as u64,
         ..SessionConfig::default()
     }
 }

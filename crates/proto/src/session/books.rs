@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use anabranch_control::flow::{FlowController, PeerId};
+use anabranch_control::flow::{Bounds, FlowController, PeerId};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
@@ -47,6 +47,12 @@ pub struct SessionConfig {
     /// Whether the application knows by their keys who may come: handshakes of those that it accepts are then no burden
     /// on their network's share, where networks have one.
     pub knows_who_comes: bool,
+    /// Whether datagrams leave for a receiver that is silent, too. They are wasted on one that is gone, so that who has
+    /// many of them for many receivers withholds them. Where each says all that counts, and few are sent, the first one
+    /// that arrives again is worth more than what the others cost.
+    pub datagrams_to_silent: bool,
+    /// No window is smaller, whatever the controller says, for an application that bounds by itself what it sends.
+    pub least_window: Bytes,
     /// Packets a second of one peer that are read, where reading them costs time.
     pub most_packets_per_s: u32,
 }
@@ -64,6 +70,13 @@ impl SessionConfig {
     /// Ethernet's 1500 B less UDP's and IP's headers and those of a QUIC packet with an ACK: room for
     /// seven packets of an MPEG transport stream (1316 B) and what describes them.
     pub const PACKET: Bytes = Bytes::new(1400);
+}
+
+impl SessionConfig {
+    /// What the controller's window keeps to from the beginning.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { minimum: (self.least_window > Bytes::ZERO).then_some(self.least_window), ..Bounds::default() }
+    }
 }
 
 impl Default for SessionConfig {
@@ -85,6 +98,8 @@ impl Default for SessionConfig {
             most_sessions: 4096,
             most_half_open: 64,
             knows_who_comes: false,
+            datagrams_to_silent: false,
+            least_window: Bytes::ZERO,
             // More than 200 Mbit/s of video, and a tenth of what a core reads.
             most_packets_per_s: 20_000,
         }
@@ -220,8 +235,10 @@ impl<A: Application> Books<A> {
             tcp: TcpOptions::default(),
         };
         let [controls, tokens] = [0, 1].map(|which| Rng::indexed(rng.numbered(which), "sessions", which));
+        let mut window = SharedWindow::without_receivers(sender, controller, controls);
+        window.set_bounds(config.bounds());
         Books {
-            window: SharedWindow::without_receivers(sender, controller, controls),
+            window,
             config,
             key,
             tokens,

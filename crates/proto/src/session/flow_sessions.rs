@@ -379,7 +379,8 @@ impl<A: Application> FlowSessions<A> {
             };
             let size = Bytes::new(datagram.wire_length() as u64);
             let is_open = books.session(slot).is_some_and(|session| session.state == State::Open);
-            if !is_open || size > books.config.packet || books.is_silent(slot) {
+            let is_withheld = books.is_silent(slot) && !books.config.datagrams_to_silent;
+            if !is_open || size > books.config.packet || is_withheld {
                 books.counters.datagrams_withheld += 1;
                 withheld += 1;
                 if withheld == MOST_WITHHELD {

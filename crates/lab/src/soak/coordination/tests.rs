@@ -84,22 +84,68 @@ fn hosts_are_alone_within_300_ms_of_their_coordinators_death() {
     }
 }
 
-/// All that is said to a coordinator and by it is lost for 70 ms, which are one or two directives.
+/// All that is said to the coordinator and by it is lost for this long: how many leases end.
+fn cut_off_for(stage: &mut Stage<'_>, span: Duration) -> u64 {
+    let from = stage.world.now();
+    let (before, lost) = (*stage.world.observer(), stage.world.carrier_mut().lost);
+    stage.strike(&Trouble::Cut(vec![COORDINATOR.0], true));
+    play_until(stage, from + span, |_| false);
+    stage.strike(&Trouble::Cut(vec![COORDINATOR.0], false));
+    play_until(stage, from + span + Duration::SECOND, |_| false);
+    let directives =
+        span.as_nanos() / Duration::from_millis(50).as_nanos() * (stage.case.config.members.len() as u64 - 1);
+    assert!(stage.world.carrier_mut().lost >= lost + directives, "they are lost");
+    stage.world.observer().leases_ended - before.leases_ended
+}
+
+/// From ten instants between two decisions on.
 #[test]
-fn no_lease_ends_for_two_directives_that_are_lost() {
+fn no_lease_ends_for_three_directives_that_are_lost() {
     let case = case(1);
     for step in 0..10 {
         let mut stage = Stage::new(&case);
-        let from = Time::from_secs_f64(5.0) + TICK * step;
-        play_until(&mut stage, from, |_| false);
-        let (before, lost) = (*stage.world.observer(), stage.world.carrier_mut().lost);
-        stage.strike(&Trouble::Cut(vec![COORDINATOR.0], true));
-        let to = from + Duration::from_millis(70);
-        play_until(&mut stage, to, |_| false);
-        stage.strike(&Trouble::Cut(vec![COORDINATOR.0], false));
-        play_until(&mut stage, to + Duration::SECOND, |_| false);
-        assert!(stage.world.carrier_mut().lost >= lost + 2, "one for each host at least");
-        assert_eq!(stage.world.observer().leases_ended, before.leases_ended, "from {from}");
+        play_until(&mut stage, Time::from_secs_f64(5.0) + TICK * step, |_| false);
+        assert_eq!(cut_off_for(&mut stage, Duration::from_millis(190)), 0, "from {}", stage.world.now());
+    }
+}
+
+/// This many hosts of a link, at 10 Mbit/s each.
+fn many(hosts: u32) -> Case {
+    let mut case = case(1);
+    let capacity = Rate::from_bits_per_sec(10_000_000 * u64::from(hosts));
+    case.config.links[0].capacity = capacity;
+    let duty = Duty::Host { link: 0, least: Rate::ZERO, most: capacity, most_flows: 1 };
+    case.config.members =
+        (1..=hosts).map(|node| Member { name: format!("host {node}"), key: key_of(node), duty }).collect();
+    case
+}
+
+/// So many of them that a window which begins anew would hold directives back for longer than a lease.
+#[test]
+fn nor_does_one_of_hundreds() {
+    let mut case = many(300);
+    for delay in [1, 5, 25, 50] {
+        case.delay = Duration::from_millis(delay);
+        let mut stage = Stage::new(&case);
+        play_until(&mut stage, Time::from_secs_f64(5.0), |_| false);
+        assert_eq!(cut_off_for(&mut stage, Duration::from_millis(190)), 0, "{delay} ms");
+    }
+}
+
+/// What is said to those who answer nothing is in flight for a while, in the window that all share.
+#[test]
+fn hosts_that_vanish_end_no_lease_of_the_others() {
+    const HOSTS: u32 = 300;
+    let mut case = many(HOSTS);
+    for delay in [1, 5, 25] {
+        case.delay = Duration::from_millis(delay);
+        let mut stage = Stage::new(&case);
+        play_until(&mut stage, Time::from_secs_f64(5.0), |_| false);
+        let ended = stage.world.observer().leases_ended;
+        let vanished: Vec<u32> = (1..=HOSTS).filter(|node| node % 3 > 0).collect();
+        stage.strike(&Trouble::Cut(vanished.clone(), true));
+        play_until(&mut stage, Time::from_secs_f64(15.0), |_| false);
+        assert_eq!(stage.world.observer().leases_ended - ended, vanished.len() as u64, "{delay} ms");
     }
 }
 

@@ -57,7 +57,8 @@ impl State {
     /// That of `controller`, which draws from `rng`; our time is zero at `began`.
     pub fn new(config: &SessionConfig, controller: Box<dyn FlowController>, rng: Rng, began: Instant) -> State {
         let (packet, max_ack_delay) = (config.packet, config.ack.max_delay);
-        let shared = SharedController::of_many(controller, rng, packet, max_ack_delay);
+        let mut shared = SharedController::of_many(controller, rng, packet, max_ack_delay);
+        shared.set_bounds(config.bounds());
         State {
             began,
             limits: shared.limits(),
