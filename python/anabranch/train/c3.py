@@ -48,7 +48,10 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     },
     "c3-fairness": {"": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3)},
     # A step is a second, with all its packets: more updates for each.
-    "c3-subdomains": {"": (Settings("anabranch/C3-Subdomains-v0", steps=262_144, rollout=32), 3)},
+    "c3-subdomains": {
+        "": (Settings("anabranch/C3-Subdomains-v0", steps=32_768, rollout=32), 3),
+        "longer": (Settings("anabranch/C3-Subdomains-v0", steps=262_144, rollout=32), 3),
+    },
     "c3-delayed": {
         "": (Settings("anabranch/C3-Delayed-v0", steps=262_144), 3),
         "told": (Settings("anabranch/C3-Delayed-v0", PROMPT_RATES, steps=524_288), 3),

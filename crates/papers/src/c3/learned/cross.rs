@@ -103,6 +103,8 @@ impl Sees {
 /// What one who decides reached: of each training, or the one of a rule, its means over phases by on times.
 struct Reached {
     subject: String,
+    /// Milliseconds between two decisions.
+    interval: u64,
     scores: Vec<Vec<f64>>,
     goodputs: Vec<Vec<f64>>,
 }
@@ -156,7 +158,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let played = play_all(lab, &plays)?;
     let mut played = played.chunks(phases.len());
     let mut reached = Vec::new();
-    for (subject, _, actors) in deciders {
+    for (subject, Sees { interval, .. }, actors) in deciders {
         let (mut scores, mut goodputs) = (Vec::new(), Vec::new());
         for _ in actors {
             let of_times: Vec<&[Episode]> = played.by_ref().take(on_s.len()).collect();
@@ -166,7 +168,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             scores.push(by(score));
             goodputs.push(by(goodput));
         }
-        reached.push(Reached { subject, scores, goodputs });
+        reached.push(Reached { subject, interval, scores, goodputs });
     }
     Ok(judge(lab, on_s, &reached))
 }
@@ -190,15 +192,18 @@ fn judge(lab: &FlowLab, on_s: &[f64], reached: &[Reached]) -> Findings {
         };
         if is_learned {
             let short = || (0..on_s.len()).filter(|&on| on_s[on] <= SHORT_S);
-            let closed = |scores: &[f64]| {
+            let closed = |scores: &[f64], rule: &[f64], oracle: &[f64]| {
                 let gaps = |of: &[f64]| mean(&short().map(|on| of[on] - rule[on]).collect::<Vec<_>>());
                 gaps(scores) / gaps(oracle)
             };
+            let own = |who: &str| find(&format!("{who}-{}-ms", one.interval)).only();
             let least = |scores: &[f64]| {
                 let over = scores.iter().zip(rule).map(|(ours, rule)| (ours / rule - 1.0) * 100.0);
                 over.fold(f64::INFINITY, f64::min)
             };
-            push("gap_closed[on_s<=1]", "", &of_trainings(&closed));
+            push("gap_closed[on_s<=1]", "", &of_trainings(&|scores| closed(scores, rule, oracle)));
+            let of_own = of_trainings(&|scores| closed(scores, own("rule"), own("oracle")));
+            push("gap_closed_of_own_interval[on_s<=1]", "", &of_own);
             push("least_over_rule", "%", &of_trainings(&least));
             push("score_over_best_rule", "", &of_trainings(&|scores| mean(scores) - mean(best_rule.only())));
             push("regret", "", &of_trainings(&|scores| mean(best_oracle) - mean(scores)));

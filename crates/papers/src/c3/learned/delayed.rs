@@ -3,6 +3,8 @@
 //! ```text
 //! kept = (score with late reports - Cubic's alone) / (score with fresh ones - Cubic's alone)
 //! ```
+//!
+//! With fresh ones the same is seen besides: what is expected, or not.
 
 use std::sync::Arc;
 
@@ -27,6 +29,9 @@ const PHASES: (u64, u64) = (8, 2);
 
 /// Between two decisions.
 const INTERVAL_MS: u64 = 100;
+
+/// Of a gain that is less than this, no part is said to be kept: a hundredth more or less would be a third of it.
+const LEAST_GAIN: f64 = 0.03;
 
 /// Steps that late reports are late: a second.
 const LATE: usize = 10;
@@ -71,12 +76,14 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let fresh = trained(cross::ID, "100-ms", now)?;
     let deciders: Vec<(&str, Sees, Vec<Actor>)> = vec![
         ("ppo-fresh", now, fresh.clone()),
+        ("ppo-fresh-expects", cross::expecting, trained(cross::ID, "expects-100-ms", cross::expecting)?),
         ("ppo-late", late, trained(lab.id, "", late)?),
         ("ppo-late-told", with_prompt_rate, trained(lab.id, "told", with_prompt_rate)?),
         ("ppo-late-expects", expecting, trained(lab.id, "expects", expecting)?),
         ("ppo-trained-on-fresh", late, fresh),
         ("rule-fresh", now, vec![Actor::Rule { late: 0 }]),
         ("rule-late", now, vec![Actor::Rule { late: LATE }]),
+        ("period-fresh", now, vec![Actor::Period { late: 0 }]),
         ("period-late", now, vec![Actor::Period { late: LATE }]),
         ("cubic", now, vec![Actor::Nobody]),
     ];
@@ -111,7 +118,13 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         Axis::new("score: throughput less queue less drops", ""),
     );
     for (subject, of_trainings) in &scores {
-        let gain_of = |late: &str| (if late.starts_with("ppo") { "ppo-fresh" } else { "rule-fresh" }, "cubic");
+        let fresh = match *subject {
+            "cubic" | "ppo-fresh" | "ppo-fresh-expects" | "rule-fresh" | "period-fresh" => None,
+            "ppo-late-expects" => Some("ppo-fresh-expects"),
+            "period-late" => Some("period-fresh"),
+            "rule-late" => Some("rule-fresh"),
+            _ => Some("ppo-fresh"),
+        };
         for (place, on) in on_s.iter().enumerate() {
             let values: Vec<f64> = of_trainings.iter().map(|of_times| of_times[place]).collect();
             let mut push = |metric: &str, values: &[f64]| match subject.starts_with("ppo") {
@@ -119,12 +132,11 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
                 false => rows.push(lab.row(subject, metric, "", Some(values[0]))),
             };
             push(&format!("score[on_s={on}]"), &values);
-            if !subject.ends_with("fresh") || *subject == "ppo-trained-on-fresh" {
-                let (fresh, alone) = gain_of(subject);
-                let kept = |late: &f64| (late - of(alone, place)) / (of(fresh, place) - of(alone, place));
-                if *subject != alone {
-                    push(&format!("gain_kept[on_s={on}]"), &values.iter().map(kept).collect::<Vec<_>>());
-                }
+            let alone = of("cubic", place);
+            let gain = fresh.map(|fresh| of(fresh, place) - alone).filter(|gain| *gain >= LEAST_GAIN);
+            if let Some(gain) = gain {
+                let kept = values.iter().map(|late| (late - alone) / gain).collect::<Vec<_>>();
+                push(&format!("gain_kept[on_s={on}]"), &kept);
             }
         }
         let points = (0..on_s.len()).map(|place| (on_s[place], of(subject, place))).collect();

@@ -94,14 +94,15 @@ impl Shown {
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let draws = lab.seconds(DRAWS.0, DRAWS.1);
-    let mut trained = Vec::new();
-    for policy in Policies::of(lab, lab.id, "").trained(TRAININGS)? {
-        check(&policy, &spec(0))?;
-        trained.push(Actor::policy(policy));
-    }
+    let trained = |variant: &str| -> Result<Vec<Actor>, ExperimentError> {
+        let policies = Policies::of(lab, lab.id, variant).trained(TRAININGS)?;
+        policies.iter().try_for_each(|policy| check(policy, &spec(0)))?;
+        Ok(policies.into_iter().map(Actor::policy).collect())
+    };
     let rule = || vec![Actor::Rule { late: 0 }];
-    let deciders: [(&str, OfDraw, Vec<Actor>); 6] = [
-        ("ppo", spec, trained),
+    let deciders: [(&str, OfDraw, Vec<Actor>); 7] = [
+        ("ppo", spec, trained("")?),
+        ("ppo-longer", spec, trained("longer")?),
         ("rule", spec, rule()),
         ("rule-of-lent-budgets", lending, rule()),
         ("rule-of-budgets", keeping, rule()),
