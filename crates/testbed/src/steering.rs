@@ -153,7 +153,8 @@ impl<'a> ByRule<'a> {
     pub fn observe(&self, now: Time) {
         let mut state = self.lock();
         if state.coordinator.due() <= now {
-            state.coordinator.observe(now, self.cross_bytes.load(Ordering::Relaxed));
+            let capacity = state.rate.as_mut().map_or(Rate::ZERO, |rate| rate.at(now));
+            state.coordinator.observe(now, self.cross_bytes.load(Ordering::Relaxed), capacity);
         }
     }
 

@@ -193,6 +193,6 @@ export function belief(link: Link, utilisation: number, rate: (bits: number | nu
   if (link.awaitsMonitor) {
     return `It carries ${rate(link.capacity)}. Its monitor is still to say what others send: until then, for a few seconds at most, hosts are on their own.`
   }
-  const ahead = link.expected === link.other ? '' : `, and are expected to send ${rate(link.expected)} until it decides again`
+  const ahead = rate(link.expected) === rate(link.other) ? '' : `, and are expected to send ${rate(link.expected)} until it decides again`
   return `It carries ${rate(link.capacity)}, of which ${part} may be given away; ${others}${ahead}: that leaves hosts ${rate(room)}, and those with flows may send ${rate(link.given)}.`
 }

@@ -10,8 +10,9 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::budget::hold;
-use anabranch_proto::coordination::forecast::Forecast;
+use anabranch_proto::coordination::forecast::{Forecast, LEAST_SHARE};
 use anabranch_scenario::flows::Steering;
+use anabranch_sim::network::LinkId;
 
 /// The coordinator at work.
 #[derive(Clone, Debug)]
@@ -41,18 +42,19 @@ impl Coordinator {
     }
 
     /// The link that it watches.
-    pub fn link(&self) -> usize {
-        self.steering.link
+    pub fn link(&self) -> LinkId {
+        LinkId(self.steering.link as u32)
     }
 
-    /// Looks at `now`, which is not before its next decision is due, at the cross traffic
-    /// that has arrived in all, `cross_bytes`.
-    pub fn observe(&mut self, now: Time, cross_bytes: u64) {
+    /// Looks at `now`, which is not before its next decision is due, at the cross traffic that has arrived in all over the
+    /// link of `capacity`, `cross_bytes`.
+    pub fn observe(&mut self, now: Time, cross_bytes: u64, capacity: Rate) {
         let new = Bytes::new(cross_bytes - self.cross_before);
         let span = now.since(self.looked);
         self.cross_rate = if span > Duration::ZERO { new / span } else { Rate::ZERO };
         if span > Duration::ZERO {
-            self.forecast.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64, 0.0);
+            let least = LEAST_SHARE * capacity.bits_per_sec() as f64;
+            self.forecast.pass(span.as_secs_f64(), self.cross_rate.bits_per_sec() as f64, least);
         }
         if let Some(expected) = self.forecast.by_period(0.0, self.steering.every.as_secs_f64()) {
             self.cross_rate = Rate::from_bits_per_sec(expected as u64);
@@ -95,11 +97,30 @@ mod tests {
         let mut arrived = 0;
         let mut windows = Vec::new();
         for span in 0..30_u64 {
-            coordinator.observe(Time::ZERO + every * span, arrived);
+            coordinator.observe(Time::ZERO + every * span, arrived, capacity);
             windows.push(coordinator.bounds(capacity, 1, 1.0, every).maximum.unwrap().get() / 1000);
             arrived += [875_000, 875_000, 875_000, 437_500, 0, 0, 0, 0, 0, 0][(span % 10) as usize];
         }
         assert_eq!(windows[20..], [375, 375, 375, 812, 1250, 1250, 1250, 1250, 1250, 1250]);
+    }
+
+    /// As a coordinator of hosts has it, to whom what is always there is none that comes and goes.
+    #[test]
+    fn beside_a_little_that_stays_the_closer_expects_what_comes_and_goes() {
+        let every = Duration::from_millis(100);
+        let capacity = Rate::from_bits_per_sec(100_000_000);
+        let mut coordinator = Coordinator::new(&rule(every, Actuator::Maximum, Expected::Closer));
+        let mut arrived = 0;
+        for span in 0..400_u64 {
+            coordinator.observe(Time::ZERO + every * span, arrived, capacity);
+            // A twentieth always, and 0.6 of the link for a second of three.
+            let bytes = if span % 30 < 10 { 812_500 } else { 62_500 };
+            let room = coordinator.bounds(capacity, 1, 1.0, every).maximum.unwrap().get();
+            if span >= 90 {
+                assert!(room.abs_diff(1_250_000 - bytes) < 25_000, "{room} at {span}");
+            }
+            arrived += bytes;
+        }
     }
 
     #[test]
@@ -112,11 +133,11 @@ mod tests {
         assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
         assert_eq!(window(&coordinator, 2), Bytes::new(250_000));
         // 70 Mbit/s for a tenth of a second.
-        coordinator.observe(Time::ZERO, 0);
+        coordinator.observe(Time::ZERO, 0, capacity);
         assert_eq!(coordinator.due(), Time::ZERO + every);
-        coordinator.observe(Time::ZERO + every, 875_000);
+        coordinator.observe(Time::ZERO + every, 875_000, capacity);
         assert_eq!(window(&coordinator, 1), Bytes::new(150_000));
-        coordinator.observe(Time::ZERO + every * 2, 875_000);
+        coordinator.observe(Time::ZERO + every * 2, 875_000, capacity);
         assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
         assert_eq!(coordinator.due(), Time::ZERO + every * 3);
     }
@@ -125,8 +146,9 @@ mod tests {
     fn a_look_that_comes_late_counts_over_the_time_that_passed() {
         let (every, actuator) = (Duration::from_millis(100), Actuator::Fixed);
         let mut coordinator = Coordinator::new(&rule(every, actuator, Expected::LastSpan));
-        coordinator.observe(Time::ZERO + every * 2 + every / 2, 250_000);
-        let bounds = coordinator.bounds(Rate::from_bits_per_sec(100_000_000), 1, 1.0, every);
+        let capacity = Rate::from_bits_per_sec(100_000_000);
+        coordinator.observe(Time::ZERO + every * 2 + every / 2, 250_000, capacity);
+        let bounds = coordinator.bounds(capacity, 1, 1.0, every);
         let window = bounds.fixed;
         assert_eq!(window, Some(Bytes::new(1_150_000)), "8 of 100 Mbit/s are taken");
         assert_eq!(coordinator.due(), Time::ZERO + every * 3);

@@ -2,8 +2,8 @@
 //! the flows that it steers, by a rule or as it has learned.
 
 use anabranch_control::time::Time;
+use anabranch_control::units::Rate;
 use anabranch_scenario::flows::{FlowScenario, PacketSpec};
-use anabranch_sim::network::LinkId;
 
 use super::acting::Acting;
 use super::coordinator::Coordinator;
@@ -53,7 +53,8 @@ impl Steering {
             Steering::Rule(coordinator) => {
                 let sources = world.scenario().cross_traffic.iter().enumerate();
                 let arrived = sources.map(|(number, cross)| world.cross(number).1 * cross.packet.get()).sum();
-                coordinator.observe(world.now(), arrived);
+                let capacity = world.network().rate(coordinator.link()).unwrap_or(Rate::ZERO);
+                coordinator.observe(world.now(), arrived, capacity);
                 for flow in 0..world.scenario().flows.len() {
                     bound(coordinator, flow, world);
                 }
@@ -84,8 +85,7 @@ fn bound<O: Observer<FlowNode>>(coordinator: &Coordinator, flow: usize, world: &
     let is_active = |&flow: &usize| scenario.flows[flow].steered && world.source(flow).is_on();
     let active = (0..scenario.flows.len()).filter(is_active).count();
     let Some(min_rtt) = world.sender(flow).and_then(|_| world.source(flow).min_rtt()) else { return };
-    let link = LinkId(coordinator.link() as u32);
-    let Some(capacity) = world.network().rate(link) else { return };
+    let Some(capacity) = world.network().rate(coordinator.link()) else { return };
     let PacketSpec { data, header, .. } = scenario.packets;
     let data_share = data.get() as f64 / (data + header).get() as f64;
     world.set_bounds(flow, coordinator.bounds(capacity, active, data_share, min_rtt));

@@ -32,7 +32,7 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
-use anabranch_proto::coordination::forecast::{Expected, NotExpected};
+use anabranch_proto::coordination::forecast::{Expected, UnknownForecast};
 use anabranch_proto::coordination::message::Actuator;
 use anabranch_proto::coordination::policy::{Learned, action};
 use anabranch_proto::key_text;
@@ -206,7 +206,7 @@ fn config(file: File, epoch: u64, policy: Option<Arc<Learned>>) -> Result<Coordi
 
 fn expected(text: Spanned<String>) -> Result<Expected, Problem> {
     let said = text.get_ref().parse();
-    said.map_err(|error: NotExpected| (text.span().start, format!("key `expected`: {:?}; {error}", text.get_ref())))
+    said.map_err(|error: UnknownForecast| (text.span().start, format!("key `expected`: {:?}; {error}", text.get_ref())))
 }
 
 fn every(every_ms: Spanned<u64>) -> Result<Duration, Problem> {

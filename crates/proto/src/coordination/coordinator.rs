@@ -10,7 +10,7 @@ use super::budget::{lifetime, period_after, renewal};
 pub use super::config::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
-use super::forecast::{Expected, Forecast};
+use super::forecast::{Expected, Forecast, LEAST_SHARE};
 use super::known::PACKET;
 pub use super::known::{Divided, Known};
 use super::message::{Datagram, Directive, Report, Seen, Terms};
@@ -50,12 +50,7 @@ pub enum CoordinatorEvent {
     Beyond(usize),
 }
 
-/// Of what comes and goes, less than this share of a link is taken for none. Where a host's rate changes between two
-/// reports its counts are off: where nobody else sends, up to 7 % of the link were found in spans of 100 ms of
-/// `anabranch coordinate demo`.
-const LEAST_EXPECTED: f64 = 0.1;
-
-/// A forecast is told of spans of this part of a period at least: in a shorter one, such errors weigh more...
+/// A forecast is told of spans of this part of a period at least: in a shorter one, errors of counts weigh more...
 const LEAST_PASSED: f64 = 0.75;
 
 /// ...in which the link carries this many full packets, so that one more or less is no traffic that comes and goes.
@@ -241,13 +236,13 @@ impl<A> Coordinator<A> {
         if let Some(monitor) = self.monitor(now, link) {
             let capacity = monitor.link().and_then(|seen| seen.capacity).unwrap_or(settled);
             let span = self.covered(now, link, monitor, capacity);
-            let other = span.and_then(|span| self.by_others(now, link, monitor.came_from(span.0), span));
+            let other = span.and_then(|span| self.by_others(now, link, monitor.arrivals_from(span.0), span));
             let other = other.map(Rate::from_bytes_per_sec_f64);
             if other.is_some() {
                 self.awaits[link] = None;
             }
             let other = other.unwrap_or(before.other).min(capacity);
-            let expected = self.foretell(now, link, capacity);
+            let expected = span.and_then(|span| self.forecast(now, link, capacity, span));
             let expected = expected.map_or(other, Rate::from_bytes_per_sec_f64).min(capacity);
             return Divided { capacity, other, expected, is_monitored: true, ..before };
         }
@@ -292,15 +287,19 @@ impl<A> Coordinator<A> {
     }
 
     /// What others than the hosts will send over a link until the next decision, in bytes a second; none, where that is
-    /// what they did last.
-    fn foretell(&mut self, now: Time, link: usize, capacity: Rate) -> Option<f64> {
+    /// what they did last. All reports cover the span.
+    fn forecast(&mut self, now: Time, link: usize, capacity: Rate, (from, to): (Time, Time)) -> Option<f64> {
+        if self.config.expected == Expected::LastSpan {
+            return None;
+        }
         let monitor = self.monitor(now, link)?;
-        let (from, to) = self.covered(now, link, monitor, capacity)?;
         let first = monitor.counted.first()?;
         // Since the last span that the forecast was told of, unless it is not known what was between.
         let told = self.others[link].until.filter(|until| *until >= first);
         let from = told.unwrap_or(from);
-        let rate = self.by_others(now, link, monitor.came_from(from), (from, to));
+        let rate = self.by_others(now, link, monitor.arrivals_from(from), (from, to));
+        // What a host has sent before its session began looks like others'.
+        let is_known = self.hosts(now, link).all(|host| host.is_counted_from(from));
         let others = &mut self.others[link];
         if told.is_none() {
             (others.forecast, others.until) = (Forecast::new(self.config.expected), Some(from));
@@ -309,7 +308,10 @@ impl<A> Coordinator<A> {
         let capacity = capacity.bytes_per_sec();
         let is_span = seconds >= LEAST_PASSED * every && seconds * capacity >= LEAST_PACKETS * PACKET as f64;
         if let Some(rate) = rate.filter(|_| is_span) {
-            others.forecast.pass(seconds, rate, LEAST_EXPECTED * capacity);
+            match is_known {
+                true => others.forecast.pass(seconds, rate, LEAST_SHARE * capacity),
+                false => others.forecast.miss(seconds),
+            }
             others.until = Some(to);
         }
         let age = now.since(others.until?).as_secs_f64();
@@ -365,7 +367,7 @@ impl<A> Coordinator<A> {
     /// Lets a link's policy look at it, and decide if all that it sees is known; whether it has.
     fn ask(&mut self, now: Time, link: usize, watched: &Divided) -> bool {
         let Some(mut steered) = self.steered[link].take() else { return false };
-        // Policies were trained on what passes.
+        // Policies were trained on what has passed.
         let passed = self.monitor(now, link).and_then(|monitor| {
             let span = self.covered(now, link, monitor, watched.capacity)?;
             self.by_others(now, link, &monitor.counted, span)
@@ -514,7 +516,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         // Its numbers begin anew, and so may its counts; its lease holds.
         let known = &mut self.known[place];
         (known.report, known.counted, known.words, known.next) = (None, Counted::default(), 0, now);
-        known.came = Counted::default();
+        known.arrivals = Counted::default();
         (known.lost, known.has_round_trips) = (Counted::default(), false);
         let every = match self.config.members[place].duty {
             Duty::Host { .. } => self.config.every,

@@ -12,9 +12,13 @@ use crate::session::SessionId;
 /// What a packet is taken to have on the wire where agents count packets: the most that Ethernet has.
 pub(super) const PACKET: u64 = 1514;
 
-/// What waits and what has passed are read one after the other: so many bytes may be in neither, what 10 Gbit/s carry in
+/// What has passed and what waits are read one after the other: so many bytes may be in neither, what 10 Gbit/s carry in
 /// 120 us.
 const MOST_IN_NEITHER: u64 = 100 * PACKET;
+
+/// Reports in a row of a monitor in which bytes may be in neither, as while a busy machine does not come to count them: a
+/// period of decisions.
+const MOST_REPORTS_IN_NEITHER: u32 = 4;
 
 /// What is known of an agent.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +29,9 @@ pub struct Known {
     pub(super) counted: Counted,
     /// What has come to its link, if it is a monitor: what has passed, what waits, and what was dropped, as far as it
     /// knows.
-    pub(super) came: Counted,
+    pub(super) arrivals: Counted,
+    /// Reports in a row that counted less than had come.
+    in_neither: u32,
     /// What of it was lost; a policy alone asks.
     pub(super) lost: Counted,
     /// Whether it has reported round trips in this session.
@@ -68,7 +74,7 @@ impl Known {
     /// Counts what it says at `now` of its time `at`: false, and all before is forgotten, if its clock or its count went
     /// back.
     pub(super) fn count(&mut self, now: Time, at: Duration, seen: &Seen) -> bool {
-        let (sent, came) = match seen {
+        let (sent, arrived) = match seen {
             Seen::Host(host) => (host.sent, None),
             // Where a queue grows or is full, less passes than comes: what others send would be seen late, when the
             // hosts' packets before theirs have passed.
@@ -83,19 +89,27 @@ impl Known {
         let queue_is_known = matches!(seen, Seen::Link(LinkSeen { queued: Some(_), .. }));
         if !goes_on || queue_is_known != queue_was_known {
             // A queue that was not known before has not come just now.
-            self.came = Counted::default();
+            self.arrivals = Counted::default();
         }
-        if let Some(came) = came {
-            // Beyond that, `note` forgets: what was said to wait there was never there.
-            let is_in_neither = self.came.count().saturating_sub(came) <= MOST_IN_NEITHER;
-            self.came.note(now, at, if is_in_neither { came.max(self.came.count()) } else { came });
+        if let Some(arrived) = arrived {
+            let before = self.arrivals.count();
+            self.in_neither = if arrived < before { self.in_neither + 1 } else { 0 };
+            // What is missing for longer, or is more, was never there, or was thrown away uncounted: `note` forgets.
+            let may_be = before.saturating_sub(arrived) <= MOST_IN_NEITHER;
+            let is_in_neither = may_be && (1..=MOST_REPORTS_IN_NEITHER).contains(&self.in_neither);
+            self.arrivals.note(now, at, if is_in_neither { before } else { arrived });
         }
         goes_on
     }
 
     /// What has come to its link, or what has passed over it where that is not known from `from` on.
-    pub(super) fn came_from(&self, from: Time) -> &Counted {
-        if self.came.first().is_some_and(|first| first <= from) { &self.came } else { &self.counted }
+    pub(super) fn arrivals_from(&self, from: Time) -> &Counted {
+        if self.arrivals.first().is_some_and(|first| first <= from) { &self.arrivals } else { &self.counted }
+    }
+
+    /// Whether it is known what it has sent from `from` on.
+    pub(super) fn is_counted_from(&self, from: Time) -> bool {
+        self.counted.last_span().is_some() && self.counted.first().is_some_and(|first| first <= from)
     }
 
     /// Whether what was heard of it is still worth something.

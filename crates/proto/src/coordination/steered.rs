@@ -18,7 +18,7 @@ use anabranch_control::units::Rate;
 
 use super::config::{CoordinatorConfig, Duty};
 use super::known::{self, Known};
-use super::message::{HostSeen, LinkSeen, Seen};
+use super::message::HostSeen;
 use super::policy::action::MOST;
 use super::policy::deciding::Deciding;
 use super::policy::view::{FullPacket, HostSpan, LinkSpan, View};
@@ -180,7 +180,7 @@ impl Steered {
 
     fn link_span(&self, watched: Option<&Known>, capacity: Rate, other: f64, interval: Duration) -> LinkSpan {
         let (seconds, rate) = (interval.as_secs_f64(), capacity.bytes_per_sec());
-        let seen = watched.and_then(link_of);
+        let seen = watched.and_then(Known::link);
         LinkSpan {
             seconds,
             rate,
@@ -217,13 +217,6 @@ fn flows_of(now: Time, known: &Known) -> u32 {
     known.host().filter(|_| counts).map_or(0, |host: HostSeen| host.flows)
 }
 
-fn link_of(known: &Known) -> Option<LinkSeen> {
-    match known.report?.0.seen {
-        Seen::Link(link) => Some(link),
-        Seen::Host(_) => None,
-    }
-}
-
 /// Whether all that is seen through `view` has been reported.
 fn is_known(
     view: &View,
@@ -237,7 +230,7 @@ fn is_known(
         if feature.needs_monitor() && watched.is_none() {
             return Err(Blocked::Unwatched(link, feature));
         }
-        if feature.needs_queue() && watched.and_then(link_of).is_none_or(|seen| seen.queued.is_none()) {
+        if feature.needs_queue() && watched.and_then(Known::link).is_none_or(|seen| seen.queued.is_none()) {
             return Err(Blocked::Queue(link, feature));
         }
         let is_mute = |place: &&usize| flows_of(now, &known[**place]) > 0 && !known[**place].has_round_trips;

@@ -5,7 +5,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorConfig, CoordinatorEvent};
 use anabranch_proto::coordination::fitness;
 use anabranch_proto::coordination::message::{Datagram, Directive, HostSeen, LinkSeen, Report, Seen};
-use anabranch_proto::session::{Application, SessionId};
+use anabranch_proto::session::{Application, Remote, SessionId};
 
 use crate::standing::{Standing, coordinator};
 
@@ -35,6 +35,13 @@ impl Driven {
         let period = self.coordinator.config().every;
         let report = Report { number: self.number, at: now.since(Time::ZERO), period, seen };
         self.coordinator.on_datagram(now, SessionId(place), Datagram::Report(report), &mut self.sessions);
+    }
+
+    /// A member's session begins anew.
+    pub fn open(&mut self, now: Time, place: u32) {
+        let key = self.coordinator.config().members[place as usize].key;
+        let remote = Remote { address: place, key, is_initiator: true };
+        self.coordinator.on_open(now, SessionId(place), &remote, &mut self.sessions);
     }
 
     /// All of a moment: what each host has, and what its monitor says of the queue.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anabranch_control::policy::{Activation, Layer, Policy};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::coordination::message::Actuator;
@@ -47,6 +47,9 @@ pub struct Case {
     pub jitter: f64,
     /// Between nodes.
     pub delay: Duration,
+    /// By link, what waits for it at most, and its monitor reports; none where a monitor knows no queue, and all passes as
+    /// it comes.
+    pub queues: Vec<Option<Bytes>>,
     /// What happens, in order.
     pub troubles: Vec<(Time, Trouble)>,
 }
@@ -104,12 +107,10 @@ impl Case {
             config.actuator = learned.actuator();
             config.policy = Some(Arc::new(learned));
         }
-        // The last period may take others to go that stay, which the rule alone is judged by.
-        config.expected = match config.policy {
-            Some(_) => Expected::LastPeriod,
-            None => [Expected::LastSpan, Expected::Closer][rng.below(2)],
-        };
-        Case { seed, config, loss, jitter, delay, troubles }
+        config.expected = Expected::ALL[rng.below(Expected::ALL.len())].1;
+        let queue = |link: &LinkConfig| rng.chance(0.5).then(|| link.capacity * seconds(rng, 0.005, 0.5));
+        let queues = config.links.iter().map(queue).collect();
+        Case { seed, config, loss, jitter, delay, queues, troubles }
     }
 
     fn draw_troubles(rng: &mut Rng, links: &[LinkConfig], members: u32, hosts: u32) -> Vec<(Time, Trouble)> {

@@ -5,6 +5,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::coordination::agent::Agent;
 use anabranch_proto::coordination::budget::{lease, lifetime, period};
 use anabranch_proto::coordination::coordinator::{Duty, LinkConfig};
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::session::FlowSessions;
 
 use super::stage::Stage;
@@ -58,8 +59,8 @@ impl Stage<'_> {
                 return Err((Rule::Recovers, format!("{} has nothing to follow", member.name)));
             }
         }
-        // What it would fill is the policy's to say.
-        let is_judged = config.policy.is_none();
+        // What it would fill is the policy's to say; and by the last period others may be taken to go that stay.
+        let is_judged = config.policy.is_none() && config.expected != Expected::LastPeriod;
         let by_rule = config.links.iter().enumerate().filter(|(link, _)| is_judged && self.is_at_rest(*link));
         for (link, LinkConfig { name, capacity, .. }) in by_rule {
             let is_monitored = config.is_monitored(link);

@@ -77,6 +77,42 @@ impl Observer<Peer> for Counted {
     }
 }
 
+/// What has come to a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    passed: u64,
+    /// Waits for it, and found no room; nothing does where no monitor knows of a queue.
+    waits: u64,
+    dropped: u64,
+}
+
+impl Link {
+    /// What has come in a tick passes; where there is a queue, as much as the link carries.
+    fn tick(&mut self, came: u64, capacity: Rate, queue: Option<Bytes>) {
+        let Some(queue) = queue else {
+            self.passed += came;
+            return;
+        };
+        let waits = self.waits + came;
+        let passes = waits.min((capacity * TICK).get());
+        self.waits = (waits - passes).min(queue.get());
+        self.dropped += waits - passes - self.waits;
+        self.passed += passes;
+    }
+
+    fn seen(&self, queue: Option<Bytes>) -> LinkSeen {
+        LinkSeen {
+            sent: Bytes::new(self.passed),
+            queued: queue.map(|_| Bytes::new(self.waits)),
+            dropped: self.dropped / PACKET,
+            ..LinkSeen::default()
+        }
+    }
+}
+
+/// Bytes of a packet that is dropped: what a coordinator takes it for.
+const PACKET: u64 = 1514;
+
 pub(super) struct Stage<'a> {
     pub(super) case: &'a Case,
     pub(super) world: World<Peer, Pairs<Letter<Carried>>, Torn, Counted>,
@@ -89,7 +125,7 @@ pub(super) struct Stage<'a> {
     pub(super) alone: Vec<Time>,
     /// By link.
     pub(super) other: Vec<Rate>,
-    passed: Vec<u64>,
+    links: Vec<Link>,
     /// Until when it was played.
     pub(super) played: Time,
     pub(super) soaked: Soaked,
@@ -111,7 +147,7 @@ impl Stage<'_> {
             sent: vec![0; members],
             alone: vec![Time::ZERO; members],
             other: vec![Rate::ZERO; case.config.links.len()],
-            passed: vec![0; case.config.links.len()],
+            links: vec![Link::default(); case.config.links.len()],
             played: Time::ZERO,
             soaked: Soaked::default(),
         };
@@ -190,9 +226,7 @@ impl Stage<'_> {
     /// Hosts send for a tick, and all agents look.
     pub(super) fn tick(&mut self) -> Result<(), (Rule, String)> {
         let members = &self.case.config.members;
-        for (link, other) in self.other.iter().enumerate() {
-            self.passed[link] += (*other * TICK).get();
-        }
+        let mut came: Vec<u64> = self.other.iter().map(|other| (*other * TICK).get()).collect();
         for (place, member) in members.iter().enumerate() {
             let Duty::Host { link, most, .. } = member.duty else { continue };
             let held = self.agent(place as u32 + 1).and_then(Agent::budget);
@@ -220,7 +254,10 @@ impl Stage<'_> {
             };
             let sent = (rate * TICK).get();
             self.sent[place] += sent;
-            self.passed[link] += sent;
+            came[link] += sent;
+        }
+        for (number, link) in self.links.iter_mut().enumerate() {
+            link.tick(came[number], self.case.config.links[number].capacity, self.case.queues[number]);
         }
         for (place, member) in members.iter().enumerate() {
             let sent = self.sent[place];
@@ -228,9 +265,7 @@ impl Stage<'_> {
                 Duty::Host { .. } => {
                     Seen::Host(HostSeen { flows: self.flows[place], sent: Bytes::new(sent), ..HostSeen::default() })
                 }
-                Duty::Monitor { link } => {
-                    Seen::Link(LinkSeen { sent: Bytes::new(self.passed[link]), ..LinkSeen::default() })
-                }
+                Duty::Monitor { link } => Seen::Link(self.links[link].seen(self.case.queues[link])),
             };
             self.world.act(NodeId(place as u32 + 1), |sessions, now, out| {
                 sessions.act(now, out, |app, _| {

@@ -2,6 +2,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::agent::Agent;
 use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
+use anabranch_proto::coordination::forecast::Expected;
 use anabranch_proto::coordination::message::Actuator;
 
 use super::case::key_of;
@@ -25,7 +26,8 @@ pub(super) fn case(epoch: u64) -> Case {
         members: duties.into_iter().enumerate().map(member).collect(),
         policy: None,
     };
-    Case { seed: 1, config, loss: 0.0, jitter: 0.0, delay: Duration::from_millis(5), troubles: Vec::new() }
+    let (delay, queues, troubles) = (Duration::from_millis(5), vec![None], Vec::new());
+    Case { seed: 1, config, loss: 0.0, jitter: 0.0, delay, queues, troubles }
 }
 
 /// Lets it run until `done` says so, or `end`; when that was.
@@ -253,6 +255,27 @@ fn a_coordinator_whose_clock_was_put_back_is_followed_by_those_who_knew_it() {
     let steered = play_until(&mut stage, at(60.0), |stage| (1..=2).all(|node| directed_rate(stage, node) > 4_500_000));
     assert!(steered.is_some(), "{:?}", stage.world.observer());
     assert_eq!(stage.world.observer().ignored, 0);
+}
+
+/// In 2895 a monitor that reported between two decisions made hosts' rates rise and fall for ever; in 103131 its
+/// reports, each five milliseconds and held up for fifty, made the link look empty now and then; in 106894 a host with a
+/// small budget was told nothing and twice of what others left in turn; in 6126 a lease ended a quarter of a second
+/// before the end, since delays vary. Nothing was expected then, and no monitor knew a queue.
+#[test]
+fn seeds_that_broke_a_rule_once_break_none() {
+    for seed in [2895, 103_131, 106_894, 6126] {
+        for expected in [Expected::LastSpan, Expected::Closer] {
+            let mut case = Case::draw(seed);
+            let queues = std::mem::replace(&mut case.queues, vec![None; case.config.links.len()]);
+            case.config.expected = expected;
+            for queues in [case.queues.clone(), queues] {
+                case.queues = queues;
+                let soaked = run(&case, &()).expect("nobody interrupts it");
+                assert_eq!((soaked.cases, soaked.failures), (1, vec![]), "{seed}");
+                assert!(soaked.directives > 1000, "{seed}: {} directives", soaked.directives);
+            }
+        }
+    }
 }
 
 /// Agents come and go, and the coordinator dies for a while.

@@ -31,7 +31,7 @@ pub struct LinkSpan {
     pub passed: f64,
     /// Packets that found no room.
     pub dropped: f64,
-    /// Bytes of others than the hosts that have come to it.
+    /// Bytes of others than the hosts that have passed over it.
     pub crossed: f64,
     /// The share of it that they will take in the next span, where that can be known.
     pub cross_next: f64,

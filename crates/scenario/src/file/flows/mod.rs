@@ -82,7 +82,7 @@
 //! link = "bottleneck"
 //! every_ms = 100
 //! actuator = "maximum"                 # or "fixed"
-//! expected = "last-span"               # of cross traffic, or "last-period": if it comes and goes as the last time
+//! expected = "last-span"               # of cross traffic; "last-period": as if it comes and goes as the last time; "closer" of both
 //! # policy = "cross.safetensors"       # decides in place of the rule, when and how it was made to
 //!
 //! [[cross_traffic]]
