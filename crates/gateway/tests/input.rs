@@ -121,6 +121,7 @@ fn what_is_wrong_with_a_server_is_said() {
         ("404 Not Found", &b""[..], InputState::Failed, "the server answers 404 Not Found"),
         ("503 Busy", b"", InputState::Waiting, "the server answers 503"),
         ("200 OK", &[b'x'; 100_000], InputState::Failed, "no MPEG transport stream"),
+        ("200 OK", b"<html>no video</html>", InputState::Failed, "there is no MPEG transport stream in it"),
         ("200 OK\r\nContent-Type: application/vnd.apple.mpegURL", b"#EXTM3U", InputState::Failed, "playlist"),
         ("302 Found\r\nLocation: ftp://other/", b"", InputState::Failed, "\"ftp://other/\""),
         ("nonsense", b"", InputState::Waiting, "no HTTP as expected"),
