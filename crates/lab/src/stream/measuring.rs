@@ -222,7 +222,8 @@ pub struct StreamMetrics {
     pub started: u64,
     /// Viewers that died at once.
     pub killed: u64,
-    /// Packets that went to players, of those that were due, in percent; of honest viewers.
+    /// Packets that went to players, of those that were due, in percent; of honest viewers. Not a number where none was
+    /// due.
     pub delivered_percent: f64,
     /// Packets that players of honest viewers missed.
     pub skipped_packets: u64,

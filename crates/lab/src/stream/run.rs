@@ -519,7 +519,7 @@ impl Stage {
             clients: observed.watched.len() as u64,
             started: startup.len() as u64,
             killed: self.so_far.killed,
-            delivered_percent: 100.0 * observed.honest_played as f64 / (due as f64).max(1.0),
+            delivered_percent: 100.0 * observed.honest_played as f64 / due as f64,
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
