@@ -126,7 +126,7 @@ pub async fn run_unpaced<R: io::Read>(
     feed.begin("nothing has come yet");
     loop {
         match feed.pump(&mut reading, stall).await {
-            ending @ Ending::Stalled(_) => feed.note_waiting(ending.to_string()),
+            ending @ (Ending::Stalled(_) | Ending::TooSlow(_)) => feed.note_waiting(ending.to_string()),
             Ending::Over if feed.has_video() => return feed.note_waiting("the source is over"),
             Ending::Over => return feed.note_failed(format!("{name} is over: {}", Ending::NothingInIt)),
             ending @ (Ending::NoTransportStream(_) | Ending::NothingInIt | Ending::Broken(_)) => {
