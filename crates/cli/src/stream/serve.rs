@@ -13,6 +13,7 @@ use anabranch_media::cutter::Cut;
 use anabranch_net::identity_file;
 use anabranch_net::stream::events::{NodeEvent, Video};
 use anabranch_net::stream::node::{self, InputError, ServeOptions, StreamNode};
+use anabranch_net::stream::link::is_somewhere;
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::packet::MAX_SLICES;
 use anabranch_proto::stream::server::MOST_OF_NETWORK;
@@ -55,13 +56,13 @@ pub struct Args {
     #[arg(long = "loop")]
     is_looped: bool,
     /// What whoever puts in a stream has to say, as a bearer token
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", value_parser = ingest_token)]
     ingest_token: Option<String>,
     /// Where viewers reach the server
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7443", value_parser = socket_address)]
     listen: SocketAddr,
     /// An address for the link, if it is another than this machine sees, as behind a router
-    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = announced)]
     announce: Vec<SocketAddr>,
     /// What this machine can send: viewers beyond it are fed by viewers
     #[arg(long, value_name = "RATE", default_value = "10 Mbit/s", value_parser = local::upload)]
@@ -123,6 +124,19 @@ impl From<ModeArg> for Mode {
 }
 
 /// Whether the source has what options are for.
+/// An address for the link.
+fn announced(text: &str) -> Result<SocketAddr, String> {
+    let expected = || "expected where viewers reach this server, as 192.0.2.1:7443, and a port from 1 on".to_owned();
+    socket_address(text).and_then(|address| if is_somewhere(address) { Ok(address) } else { Err(expected()) })
+}
+
+/// A token that a header field can carry (RFC 9110, 5.5): any other would match none.
+fn ingest_token(text: &str) -> Result<String, String> {
+    let is_token = !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control);
+    let expected = || "expected a token of one character at least, without spaces at its ends".to_owned();
+    is_token.then(|| text.to_owned()).ok_or_else(expected)
+}
+
 fn fits(args: &Args, source: &Source) -> Result<(), Failure> {
     if args.is_looped && !matches!(source, Source::File(_) | Source::Ffmpeg(_)) {
         return Err(Failure::new(format!("--loop begins a file again: {} is none", args.source)));

@@ -146,6 +146,10 @@ fn an_option_that_would_do_nothing_is_refused() {
         (&["stream", "serve", "absent.ts", "--http-name", "a/b"], "expected a name such as tv.example.org"),
         (&["stream", "serve", "absent.ts", "--http-name", "tv.example:80"], "expected a name"),
         (&["stream", "serve", "absent.ts", "--http-name", "TV.example"], "cannot read absent.ts"),
+        (&["stream", "serve", "ingest", "--ingest-token", ""], "expected a token of one character at least"),
+        (&["stream", "serve", "ingest", "--ingest-token", "x "], "without spaces at its ends"),
+        (&["stream", "serve", "pattern:", "--announce", "0.0.0.0:7443"], "expected where viewers reach this server"),
+        (&["stream", "serve", "pattern:", "--announce", "192.0.2.1:0"], "a port from 1 on"),
         (&["stream", "demo", "--liars", "dropper=100"], "expected fewer liars, as with --liars none"),
     ] {
         place.say(arguments).refuses(expected);
