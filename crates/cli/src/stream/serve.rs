@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         is_narrow: args.narrow,
         ..SourceOptions::default()
     };
-    let (node, video, events) = StreamNode::serve(ServeOptions {
+    let served = StreamNode::serve(ServeOptions {
         announce: args.announce.clone(),
         mode: args.mode.into(),
         slices: args.slices,
@@ -174,7 +174,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         most_of_network: args.most_of_network as usize,
         is_private: args.private,
         ..ServeOptions::new(args.listen, identity, args.upload)
-    })?;
+    });
+    let (node, video, events) = local::listening(served)?;
     let outlet = local::outlet(args.buffer);
     let (input, cuts) = Input::start(source, &options)?;
     let http = args.http.start(&outlet, &node, Some(input.handle()))?;

@@ -89,7 +89,7 @@ fn link(text: &str) -> Result<Link, String> {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     // A viewer needs no name that lasts.
-    let (node, events) = StreamNode::watch(WatchOptions {
+    let watched = StreamNode::watch(WatchOptions {
         listen: args.listen,
         is_limited: args.limit,
         controller: args.controller.name.to_owned(),
@@ -97,7 +97,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         is_private: args.private,
         lie: args.lie,
         ..WatchOptions::new(args.link.clone(), PeerIdentity::generate(), args.upload)
-    })?;
+    });
+    let (node, events) = local::listening(watched)?;
     let outlet = local::outlet(args.buffer);
     let http = if args.no_http { None } else { Some(args.http.start(&outlet, &node, None)?) };
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };

@@ -152,6 +152,16 @@ fn every_example_runs_and_stands_in_the_documentation() {
     }
 }
 
+#[test]
+fn what_was_measured_is_printed_though_there_is_no_room_for_files() {
+    let place = Place::new(SMALL);
+    // No file takes the place of a folder, whoever asks.
+    std::fs::create_dir_all(place.path("out/summary.json/taken")).unwrap();
+    let said = place.say(&["run", "s.toml", "--json", "--set", "run.seconds=4", "--out", "out"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.json()["metrics"]["clients"].is_number() && said.stderr.contains("summary.json"), "{said:?}");
+}
+
 /// As a shell makes of `*.toml`.
 #[test]
 fn several_scenarios_run_one_after_the_other_and_all_are_read_before() {
