@@ -73,7 +73,7 @@ pub struct Args {
     /// Write the stream to standard output, for a player behind a pipe
     #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with = "json")]
     output: Option<String>,
-    /// Print one JSON object each second with what a page is told
+    /// Print one JSON object each second with what a page is told; with --no-http, nothing of how the others fare
     #[arg(long)]
     json: bool,
     /// For demonstrations on one machine alone: pass on less, or something else
@@ -175,6 +175,10 @@ async fn watch(
             }
             changed = snapshots.changed(), if args.json => {
                 changed.map_err(|_| Failure::new("the viewer has stopped by itself"))?;
+                // Without a page nobody asks the server how the others fare.
+                if !args.no_http {
+                    node.look();
+                }
                 let snapshot = node.snapshot();
                 let outages = snapshot.outages.iter();
                 let line = StatusLine {
