@@ -43,6 +43,14 @@ class Result(dict[str, Any]):
         self.tables = dict(result[1])
 
 
+class PointsFailed(_native.RunError):
+    """Points of a sweep that have no run; ``result`` has all others."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__("; ".join(result["failed"]))
+        self.result = result
+
+
 def _as_path_or_dict(scenario: Scenario) -> Any:
     return dict(scenario) if isinstance(scenario, Mapping) else scenario
 
@@ -177,7 +185,8 @@ def sweep(
 
     Raises:
         ScenarioError: The scenario, an override or a value of the grid is wrong.
-        RunError: A point can't be run or delivers nothing, or a worker has another version.
+        RunError: Points can't be run or deliver nothing: all others are measured, and written if there is ``out``, which
+            says why the rest is missing; the same call tries that again. Or a worker has another version.
         ModuleNotFoundError: Ray is asked for and not installed.
     """
     if backend not in BACKENDS:
@@ -206,8 +215,12 @@ def sweep(
             from anabranch._ray import drive
 
             driver = _native.Driver(scenario, grid, out, seeds, overrides, again)
-            return Result(drive(driver, threads=threads, address=address))
-        return Result(_native.sweep(scenario, grid, out, seeds, overrides, threads, again))
+            result = Result(drive(driver, threads=threads, address=address))
+        else:
+            result = Result(_native.sweep(scenario, grid, out, seeds, overrides, threads, again))
+        if result.get("failed"):
+            raise PointsFailed(result)
+        return result
 
     if out is not None:
         return swept(out)

@@ -11,6 +11,7 @@ from typing import Any
 
 import anabranch
 from anabranch import _native
+from anabranch._runs import PointsFailed
 
 INTERRUPTED = 130
 
@@ -97,6 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     grid = dict(args.grid)
     if len(grid) != len(args.grid):
         return failed("--grid: a key has two lists; give all its values in one, as in overlay.relays=1,2,3")
+    failures: list[str] = []
     try:
         result = anabranch.sweep(
             args.scenario, grid, seeds=args.seeds, overrides=dict(args.set), out=args.out, threads=args.threads,
@@ -106,17 +108,26 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"anabranch: interrupted: what is over is kept in {args.out}; the same command goes on from there",
               file=sys.stderr)  # fmt: skip
         return INTERRUPTED
+    except PointsFailed as error:
+        result, failures = error.result, error.result["failed"]
     except (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError) as error:
         return failed(str(error))
     if result["skipped"]:
-        print(f"{result['skipped']} of {result['finished']} points were there already; --again runs them again",
+        print(f"{result['skipped']} of {len(result['points'])} points were there already; --again runs them again",
               file=sys.stderr)  # fmt: skip
     if args.json:
         print(json.dumps({**result, "interrupted": False}))
     else:
-        print(*lines(result), f"{result['finished']} points, {result['wall_s']:.2f} s", sep="\n")
-    print(f"wrote results.csv, results.parquet and report.html in {args.out}", file=sys.stderr)
-    return 0
+        print(*lines(result), f"{len(result['points'])} points, {result['wall_s']:.2f} s", sep="\n")
+    if result["finished"]:
+        print(f"wrote results.csv, results.parquet and report.html in {args.out}", file=sys.stderr)
+    if not failures:
+        return 0
+    print(*failures, sep="\n", file=sys.stderr)
+    return failed(
+        f"{len(failures)} of {len(result['points'])} points have no run, and no figures in {args.out}; the same command tries "
+        "them again"
+    )
 
 
 def failed(what: str) -> int:

@@ -6,8 +6,8 @@ import { asText, sample } from './sample'
 const { here } = parseOverview(asText(sample()))
 
 it('says each state of a peer differently, with what the peer adds', () => {
-  const states = ['connecting', 'live', 'overloaded', 'unreachable'] as const
-  expect(new Set(states.map((state) => hereSaid({ ...here, state }, 'viewer').sentence)).size).toBe(4)
+  const states = ['connecting', 'live', 'silent', 'overloaded', 'unreachable'] as const
+  expect(new Set(states.map((state) => hereSaid({ ...here, state }, 'viewer').sentence)).size).toBe(5)
   expect(hereSaid({ ...here, state: 'unreachable', detail: 'no route to host' }, 'viewer').sentence).toMatch(/ No route to host\.$/)
   expect(hereSaid(here, 'server').sentence).not.toBe(hereSaid(here, 'viewer').sentence)
 })

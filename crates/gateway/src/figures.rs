@@ -10,18 +10,19 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::{Stream, stream};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::server::listen::Door;
+use crate::server::places::{Client, Seat, Seats};
 use crate::server::{Access, Bounds, Gateway, StartError, answer, guarded, metrics, page, words};
 
 /// What such a page serves.
@@ -59,7 +60,7 @@ pub(crate) fn start<T: Serialize + Send + Sync + 'static>(
     let Config { overviews, mut registry, access, bounds } = config;
     let Front { page, paths, more } = front;
     let door = Arc::new(Door::register(bounds, &mut registry));
-    let listeners = Arc::new(Semaphore::new(bounds.listeners));
+    let listeners = Seats::new(bounds.listeners, bounds.listeners_per_address);
     let state = Arc::new(State { overviews, registry, listeners });
     let app = Router::new()
         .route("/", get(async move || page::front(page, paths)))
@@ -80,7 +81,7 @@ struct State<T> {
     overviews: watch::Receiver<T>,
     registry: Registry,
     /// Places of those who listen to events.
-    listeners: Arc<Semaphore>,
+    listeners: Seats,
 }
 
 /// The newest figures, as JSON.
@@ -96,22 +97,25 @@ async fn overview<T: Serialize>(Shared(state): Shared<Arc<State<T>>>) -> Respons
 }
 
 /// `GET /events`: an `overview` at once, and each new one.
-async fn events<T: Serialize + Send + Sync + 'static>(Shared(state): Shared<Arc<State<T>>>) -> Response {
-    let Ok(permit) = Arc::clone(&state.listeners).try_acquire_owned() else {
+async fn events<T: Serialize + Send + Sync + 'static>(
+    Extension(client): Extension<Client>,
+    Shared(state): Shared<Arc<State<T>>>,
+) -> Response {
+    let Some(seat) = state.listeners.take(client) else {
         return words(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open already");
     };
-    Sse::new(overviews(state.overviews.clone(), permit)).keep_alive(KeepAlive::default()).into_response()
+    Sse::new(overviews(state.overviews.clone(), seat)).keep_alive(KeepAlive::default()).into_response()
 }
 
 /// A page that was not read gets the newest, not all that it missed.
 fn overviews<T: Serialize + Send + Sync + 'static>(
     mut figures: watch::Receiver<T>,
-    permit: OwnedSemaphorePermit,
+    seat: Seat,
 ) -> impl Stream<Item = Result<Event, axum::Error>> {
     figures.mark_changed();
-    stream::unfold((figures, permit), |(mut figures, permit)| async move {
+    stream::unfold((figures, seat), |(mut figures, seat)| async move {
         figures.changed().await.ok()?;
         let event = Event::default().event("overview").data(latest(&mut figures));
-        Some((Ok(event), (figures, permit)))
+        Some((Ok(event), (figures, seat)))
     })
 }

@@ -149,6 +149,8 @@ pub enum HereState {
     Connecting,
     /// It is a member.
     Live,
+    /// It is a member, and nothing of the stream comes.
+    Silent,
     /// The server has no place for it.
     Overloaded,
     /// The server does not answer.

@@ -185,6 +185,29 @@ fn who_asks_is_answered_and_keeps_its_connection_however_many_others_ask_nothing
 }
 
 #[test]
+fn who_asked_once_makes_room_for_those_who_ask_and_who_is_being_answered_does_not() {
+    let outlet = Outlet::new(OutletConfig::default());
+    outlet.push(pieces(CLIP));
+    let served = serve(&outlet, None, Bounds { connections: 4, head: LONG, ..short() });
+    let (_, _, mut player) = served.open("/stream.ts");
+    let idle: Vec<_> = (0..40)
+        .map(|_| {
+            let mut asks = served.connect();
+            asks.write_all(b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            asks.read_exact(&mut [0; 12]).unwrap();
+            asks
+        })
+        .collect();
+    assert_eq!(status(&served.get("/index.m3u8")), 200);
+    outlet.push(pieces(CLIP));
+    outlet.end();
+    let mut got = Vec::new();
+    player.read_to_end(&mut got).unwrap();
+    assert!(got.len() > CLIP.len(), "{} bytes: it was closed", got.len());
+    drop(idle);
+}
+
+#[test]
 fn an_address_has_so_many_connections_and_a_connection_so_many_requests() {
     let bounds = Bounds { connections_per_address: 3, requests_per_connection: 2, head: LONG, ..short() };
     let served = serve(&finished(2), None, bounds);

@@ -121,6 +121,7 @@ fn what_is_wrong_with_a_server_is_said() {
         ("404 Not Found", &b""[..], InputState::Failed, "the server answers 404 Not Found"),
         ("503 Busy", b"", InputState::Waiting, "the server answers 503"),
         ("200 OK", &[b'x'; 100_000], InputState::Failed, "no MPEG transport stream"),
+        ("200 OK", b"<html>no video</html>", InputState::Failed, "there is no MPEG transport stream in it"),
         ("200 OK\r\nContent-Type: application/vnd.apple.mpegURL", b"#EXTM3U", InputState::Failed, "playlist"),
         ("302 Found\r\nLocation: ftp://other/", b"", InputState::Failed, "\"ftp://other/\""),
         ("nonsense", b"", InputState::Waiting, "no HTTP as expected"),
@@ -267,6 +268,35 @@ fn a_file_ends_once_it_is_over_and_one_that_is_none_is_reported() {
         let error = Input::start(Source::File(path.clone()), &SourceOptions::default()).err().unwrap();
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
+}
+
+/// Whether `begin` is over soon, or waits.
+fn is_soon<T: Send + 'static>(begin: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, over) = channel::channel();
+    std::thread::spawn(move || done.send(begin()));
+    over.recv_timeout(LONG).expect("it waits")
+}
+
+#[test]
+fn what_is_no_regular_file_is_read_as_it_comes_and_nobody_waits_for_its_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let source = Source::File(path.clone());
+    let (input, mut cuts, status) = is_soon(move || start(source));
+    until_status(&status, InputState::Waiting, "nothing has come yet");
+    std::fs::write(&path, CLIP).unwrap();
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP);
+    until_status(&status, InputState::Waiting, "the source is over");
+    drop(input);
+
+    // Whoever gives it up meanwhile does not wait for a writer either.
+    let source = Source::File(path.clone());
+    is_soon(move || drop(start(source)));
+
+    let looped = SourceOptions { is_looped: true, ..SourceOptions::default() };
+    let error = Input::start(Source::File(path), &looped).err().unwrap();
+    assert!(error.to_string().contains("leave --loop out"), "{error}");
 }
 
 #[test]

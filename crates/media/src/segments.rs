@@ -3,8 +3,15 @@
 //!
 //! A segment is whole when the next one begins: players are at least one behind. Segments are of
 //! MPEG transport stream, each with its tables first (RFC 8216, 3.2), and at least a second long: a
-//! keyframe more often makes no shorter ones, since each costs a player a request. How long they are, the
-//! stream's own clock says: a peer that begins gets several seconds at once.
+//! keyframe more often makes no shorter ones, since each costs a player a request. How long they are and when
+//! they are from, the stream's own clock says, since a peer that begins gets several seconds at once: of a clock that did
+//! not jump,
+//!
+//! ```text
+//! date of a segment = least over all packets of (date of arrival - media time) + media time of its beginning
+//! ```
+//!
+//! so that dates advance as the media does (RFC 8216, 4.3.2.6), and what came without delay has its date of arrival.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +39,10 @@ const LONGEST: usize = 32 << 20;
 #[derive(Clone, Debug)]
 struct Segment {
     number: u64,
-    begun: SystemTime,
+    /// By the stream's clock.
+    begun_at: Duration,
+    /// When that was; none while the clock has not jumped since, so that it may yet be known better.
+    begun: Option<SystemTime>,
     duration: Duration,
     bytes: Arc<[u8]>,
     is_discontinuous: bool,
@@ -53,13 +63,14 @@ pub struct Segments {
     has_ended: bool,
     entry_points: EntryPoints,
     clock: MediaClock,
+    /// When the stream's clock was at zero, as far as is known; none since it has jumped.
+    zero: Option<SystemTime>,
 }
 
 #[derive(Debug)]
 struct Current {
     /// By the stream's clock.
     begun_at: Duration,
-    begun: SystemTime,
     bytes: Vec<u8>,
     is_discontinuous: bool,
 }
@@ -80,14 +91,17 @@ impl Segments {
                 // Another stream begins: what came belongs to the last one.
                 self.complete();
                 self.is_broken = true;
+                self.settle_dates();
             }
+            let zero = date.checked_sub(self.clock.elapsed()).unwrap_or(date);
+            self.zero = Some(self.zero.map_or(zero, |before| before.min(zero)));
             if role == Role::EntryPoint && self.is_long_enough() {
-                self.begin(date);
+                self.begin();
             }
             if let Some(current) = &mut self.current {
                 current.bytes.extend_from_slice(packet);
                 if current.bytes.len() >= LONGEST {
-                    self.begin(date);
+                    self.begin();
                 }
             }
         }
@@ -104,18 +118,19 @@ impl Segments {
     }
 
     /// The segment that was collected is whole, and another begins.
-    fn begin(&mut self, date: SystemTime) {
+    fn begin(&mut self) {
         self.complete();
         let Some(bytes) = self.entry_points.tables() else { return };
         let is_discontinuous = std::mem::take(&mut self.is_broken);
-        self.current = Some(Current { begun_at: self.clock.elapsed(), begun: date, bytes, is_discontinuous });
+        self.current = Some(Current { begun_at: self.clock.elapsed(), bytes, is_discontinuous });
     }
 
     /// The segment that was collected is whole.
     fn complete(&mut self) {
-        if let Some(Current { begun_at, begun, bytes, is_discontinuous }) = self.current.take() {
+        if let Some(Current { begun_at, bytes, is_discontinuous }) = self.current.take() {
             let duration = self.clock.elapsed().saturating_sub(begun_at);
-            self.whole.push_back(Segment { number: self.next, begun, duration, bytes: bytes.into(), is_discontinuous });
+            let (number, bytes) = (self.next, bytes.into());
+            self.whole.push_back(Segment { number, begun_at, begun: None, duration, bytes, is_discontinuous });
             self.next += 1;
             while self.whole.len() > LISTED + UNLISTED {
                 self.whole.pop_front();
@@ -123,6 +138,14 @@ impl Segments {
             if let Some(unlisted) = self.whole.len().checked_sub(LISTED + 1) {
                 self.left_behind += u64::from(self.whole[unlisted].is_discontinuous);
             }
+        }
+    }
+
+    /// The clock has jumped: dates before it are as well known as they will be.
+    fn settle_dates(&mut self) {
+        let zero = self.zero.take();
+        for segment in &mut self.whole {
+            segment.begun = segment.begun.or_else(|| Some(zero? + segment.begun_at));
         }
     }
 
@@ -141,7 +164,10 @@ impl Segments {
             uri: format!("{folder}{}.ts", segment.number),
             duration: segment.duration.as_secs_f32(),
             discontinuity: segment.is_discontinuous,
-            program_date_time: Some(chrono::DateTime::<chrono::Utc>::from(segment.begun).fixed_offset()),
+            program_date_time: segment
+                .begun
+                .or_else(|| Some(self.zero? + segment.begun_at))
+                .map(|begun| chrono::DateTime::<chrono::Utc>::from(begun).fixed_offset()),
             ..MediaSegment::empty()
         });
         let playlist = MediaPlaylist {
@@ -232,6 +258,34 @@ mod tests {
         for duration in text.split("#EXTINF:").skip(1) {
             let seconds: f64 = duration.split(',').next().unwrap().parse().unwrap();
             assert!((1.0..target + 0.5).contains(&seconds), "{seconds} of {target}");
+        }
+    }
+
+    #[test]
+    fn what_comes_at_once_has_dates_that_advance_as_the_media_does() {
+        let mut segments = Segments::default();
+        let arrival = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let at_once = |segments: &mut Segments, arrival| {
+            CLIP.as_chunks::<PACKET>().0.iter().for_each(|packet| segments.push(arrival, packet));
+        };
+        at_once(&mut segments, arrival);
+        // Another stream, whose clock is another one.
+        at_once(&mut segments, arrival + Duration::from_secs(500));
+        segments.end();
+        let dates: Vec<f64> = segments
+            .playlist("")
+            .unwrap()
+            .lines()
+            .filter_map(|line| line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:"))
+            .map(|date| chrono::DateTime::parse_from_rfc3339(date).unwrap().timestamp_millis() as f64 / 1000.0)
+            .collect();
+        assert_eq!(dates.len(), 6, "{dates:?}");
+        // The clip lasts three seconds, and its last packet came at once.
+        for (begins, ends) in [(&dates[..3], 1000.0), (&dates[3..], 1500.0)] {
+            for (number, date) in begins.iter().enumerate() {
+                let expected = ends - 3.0 + number as f64;
+                assert!((date - expected).abs() < 0.2, "{dates:?}");
+            }
         }
     }
 

@@ -19,6 +19,7 @@ pub mod packet_size;
 pub mod pool;
 pub mod quic;
 pub mod relay_list;
+mod reset;
 mod routes;
 pub mod runtime;
 pub mod send_queue;

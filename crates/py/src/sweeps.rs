@@ -78,7 +78,8 @@ fn summary(
         }
     }
     object.insert("scenario".into(), json!(sweep.name));
-    object.insert("finished".into(), json!(outcomes.len()));
+    let finished = outcomes.iter().filter(|outcome| outcome.failed().is_none()).count();
+    object.insert("finished".into(), json!(finished));
     object.insert("skipped".into(), json!(skipped));
     object.insert("wall_s".into(), json!(wall_s));
     Ok((Value::Object(object).to_string(), tables))
@@ -123,7 +124,7 @@ pub fn measures() -> &'static str {
 pub fn measure_point(py: Python<'_>, point: &str) -> PyResult<String> {
     interruptible(py, |progress| measure(point, progress))?.map_err(|error| match error {
         MeasureError::Scenario(error) => errors::scenario(error),
-        error @ (MeasureError::Point(_) | MeasureError::Interrupted) => errors::run(error),
+        error @ MeasureError::Interrupted => errors::run(error),
     })
 }
 
@@ -183,7 +184,7 @@ impl Driver {
         }
     }
 
-    /// Writes the tables once all points are there, and says what the command says.
+    /// Writes the tables once all points are there or have failed, and says what the command says.
     fn tell(&self, py: Python<'_>) -> PyResult<RunResult> {
         let wall_s = self.started.elapsed().as_secs_f64();
         self.with(py, |standing| {

@@ -15,6 +15,9 @@ pub const LONGEST_RUN_S: u64 = 86_400;
 /// No player holds more, in seconds.
 pub const LONGEST_BUFFER_S: u64 = 60;
 
+/// When the audience begins to come: the server knows its stream by then.
+pub const OPENING: Duration = Duration::from_millis(1000);
+
 /// No player holds less: what is missing is given up 300 ms before it is due.
 pub const SHORTEST_BUFFER: Duration = Duration::from_millis(500);
 

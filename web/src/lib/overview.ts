@@ -7,7 +7,7 @@ import { Malformed, readJson, type Reader } from './reader'
 export { Malformed }
 export type Role = 'server' | 'viewer'
 export type InputState = 'receiving' | 'waiting' | 'failed'
-export type HereState = 'connecting' | 'live' | 'overloaded' | 'unreachable'
+export type HereState = 'connecting' | 'live' | 'silent' | 'overloaded' | 'unreachable'
 export type FeedState = 'live' | 'asked' | 'silent' | 'none'
 export type ClientState = 'live' | 'late' | 'silent' | 'suspect' | 'excluded'
 export type EventKind = 'joined' | 'left' | 'died' | 'refused' | 'excluded'
@@ -181,7 +181,7 @@ function here(at: Reader): Here {
     address: at.field('address').orNull(text),
     client: at.field('client').orNull(whole),
     isPrivate: at.field('is_private').flag(),
-    state: at.field('state').oneOf(['connecting', 'live', 'overloaded', 'unreachable']),
+    state: at.field('state').oneOf(['connecting', 'live', 'silent', 'overloaded', 'unreachable']),
     detail: at.field('detail').orNull(text),
     playedPackets: at.field('played_packets').whole(),
     skippedPackets: at.field('skipped_packets').whole(),

@@ -21,6 +21,8 @@ export function hereSaid(here: Here, role: Role): Said {
         : here.isPrivate
           ? { word: 'Live', sentence: `This viewer receives the stream from the server alone.${detail}`, tone: 'good' }
           : { word: 'Live', sentence: `This viewer receives the stream, and passes it on.${detail}`, tone: 'good' }
+    case 'silent':
+      return { word: 'Nothing comes', sentence: `The server has let this viewer in, and no video comes; waiting for it.${detail}`, tone: 'bad' }
     case 'overloaded':
       return { word: 'No room', sentence: `The viewers together have too little upload to feed one more; trying again.${detail}`, tone: 'bad' }
     case 'unreachable':

@@ -134,8 +134,10 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
 /// A live stream after the file: its figures are printed, and the page tells of them.
 fn stream(out: &Path, interrupt: &Interrupt) -> Result<Report, Failure> {
     println!();
-    let (figures, report) = demo::play(&demo::Args::plain(out.join("stream")), interrupt)?;
+    let args = demo::Args::plain(out.join("stream"));
+    let (figures, report) = demo::play(&args, interrupt)?;
     crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
+    demo::write(&figures, &args.out)?;
     Ok(report)
 }
 

@@ -15,7 +15,7 @@ use anabranch_lab::flows::record::Formats;
 use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Job, Progress, run_alone};
-use anabranch_report::output::create_dir;
+use anabranch_report::output::{OutputError, create_dir};
 use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
 
@@ -194,19 +194,28 @@ fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Resu
     let (measured, wall_s) = timed_on(asked.threads, progress, scenario, &asked.name)?;
     let summary = Summary::of(&measured);
     let finished = Finished { scenario, measured: &measured, summary: &summary, name: &asked.name, wall_s };
-    let written = asked.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
-    if asked.json {
-        writeln!(stdout, "{}", finished.to_json())?;
-    } else {
-        print(&finished, &mut stdout)?;
-    }
-    for (path, what) in written.into_iter().flatten() {
-        eprintln!("wrote {}: {what}", path.display());
-    }
+    let printed = match asked.json {
+        true => writeln!(stdout, "{}", finished.to_json()),
+        false => print(&finished, &mut stdout),
+    };
+    say_written(asked.out.as_deref(), |out| finished.write(out))?;
+    printed?;
     if finished.interrupted() {
         let (done, all) = (measured.seconds.len(), scenario.seconds);
         return Err(Failure::interrupted(format!("these are the first {done} of {all} simulated seconds")));
+    }
+    Ok(())
+}
+
+/// Writes the files of a run that is over, and says which. Its figures have been printed before, for where there is no room
+/// for files; that nobody reads those is no reason to write none.
+pub fn say_written(
+    out: Option<&Path>,
+    write: impl FnOnce(&Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError>,
+) -> Result<(), Failure> {
+    for (path, what) in out.map(write).transpose()?.into_iter().flatten() {
+        eprintln!("wrote {}: {what}", path.display());
     }
     Ok(())
 }

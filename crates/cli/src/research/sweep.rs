@@ -78,11 +78,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if swept.skipped > 0 {
         eprintln!("{} of {all} points were there already; --again runs them again", swept.skipped);
     }
-    let finished = swept.outcomes.iter().flatten().count();
+    let finished = swept.outcomes.iter().flatten().filter(|outcome| outcome.failed().is_none()).count();
     let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
     let mut stdout = io::stdout().lock();
     let mut object = json!({
-        "scenario": sweep.name, "points": [], "combinations": [], "finished": finished, "skipped": swept.skipped,
+        "scenario": sweep.name, "points": [], "combinations": [], "failed": [], "finished": finished, "skipped": swept.skipped,
         "wall_s": wall_s, "interrupted": outcomes.is_none(),
     });
     let Some(outcomes) = outcomes else {
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let written = sweep.write(&args.out, &outcomes)?;
     if args.json {
         let results = sweep.to_json(&outcomes);
-        for key in ["points", "combinations"] {
+        for key in ["points", "combinations", "failed"] {
             object[key] = results[key].clone();
         }
         writeln!(stdout, "{object}")?;
@@ -108,7 +108,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for (path, what) in written {
         eprintln!("wrote {}: {what}", path.display());
     }
-    Ok(())
+    let failures = sweep.failures(&outcomes);
+    if failures.is_empty() {
+        return Ok(());
+    }
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    Err(Failure::new(format!(
+        "{} of {all} points have no run, and no figures in {}; the same command tries them again",
+        failures.len(),
+        args.out.display()
+    )))
 }
 
 /// A line for each combination, with means over the seeds.

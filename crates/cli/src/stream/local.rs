@@ -9,7 +9,7 @@ use anabranch_gateway::input::{InputHandle, Status};
 use anabranch_gateway::outlet::{Outlet, OutletConfig};
 use anabranch_gateway::overview::{Here, Overview, Stream};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
-use anabranch_net::stream::node::StreamNode;
+use anabranch_net::stream::node::{StreamError, StreamNode};
 use tokio::sync::mpsc;
 
 use super::metrics;
@@ -102,6 +102,14 @@ impl Trouble {
         }
         self.is_said = words.is_some();
     }
+}
+
+/// A peer that was begun, or why not and what to do.
+pub fn listening<T>(begun: Result<T, StreamError>) -> Result<T, Failure> {
+    begun.map_err(|error| match error {
+        StreamError::Listen { .. } => Failure::new(format!("{error}; --listen says where else")),
+        error => error.into(),
+    })
 }
 
 /// What players of a stream get, with so much in hand.

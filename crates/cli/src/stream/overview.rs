@@ -81,9 +81,6 @@ pub fn of(about: &About<'_>, snapshot: &Snapshot, events: &Events) -> Overview {
 pub const NO_ROOM: &str = "nobody has room to pass the stream on to another viewer";
 pub const NO_ROOM_ALONE: &str = "the server cannot feed another viewer by itself, as private ones are";
 
-/// A viewer that is let in and gets nothing for so long is warned that something is wrong.
-const NOTHING_COMES: f64 = 10.0;
-
 /// What is wrong with a stream that runs, in words.
 pub fn trouble(snapshot: &Snapshot) -> Option<String> {
     if let Some(carries) = snapshot.narrowest {
@@ -93,19 +90,19 @@ pub fn trouble(snapshot: &Snapshot) -> Option<String> {
             snapshot.too_long
         ));
     }
-    let is_viewer = snapshot.role == snapshot::Role::Viewer;
-    let gets_nothing = snapshot.played_packets == 0 && seconds(snapshot.uptime) > NOTHING_COMES;
-    // What is missed is known by what the source signs ahead of its packets.
-    let may_be = if snapshot.skipped_packets > 0 {
+    let State::Silent { span, is_missed } = snapshot.state else { return None };
+    let may_be = if is_missed {
         "those who watch may have too little upload for all"
     } else {
-        "its source may have stopped"
+        "its source or its server may have stopped"
     };
-    (is_viewer && gets_nothing && snapshot.state == State::Live).then(|| {
+    Some(if snapshot.played_packets == 0 {
         format!(
             "the server answers, and no packet of the stream comes: {may_be}, or the network carries no packets of \
              1400 bytes, for which the server has --narrow"
         )
+    } else {
+        format!("nothing of the stream has come for {:.0} s: {may_be}", seconds(span))
     })
 }
 
@@ -120,6 +117,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
     let (state, detail) = match &snapshot.state {
         State::Connecting => (HereState::Connecting, None),
         State::Live => (HereState::Live, trouble(snapshot)),
+        State::Silent { .. } => (HereState::Silent, trouble(snapshot)),
         State::Overloaded => {
             let why = if snapshot.is_alone { NO_ROOM_ALONE } else { NO_ROOM };
             (HereState::Overloaded, Some(format!("{why}; the server is asked again")))
@@ -230,9 +228,36 @@ fn client(figures: &ViewerFigures) -> Client {
         buffered_s: None,
     }
 }
+
 #[cfg(test)]
 mod tests {
+    use anabranch_net::sessions::identity::PeerIdentity;
+    use anabranch_net::stream::node::{ServeOptions, StreamNode};
+
     use super::*;
+
+    #[test]
+    fn a_viewer_that_has_played_is_told_that_nothing_comes_any_more() {
+        let options =
+            ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), Rate::from_bits_per_sec(1_000_000));
+        let (node, _video, _events) = StreamNode::serve(options).unwrap();
+        let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: Duration::from_secs(3) };
+        let of = |state, played_packets| {
+            let snapshot = Snapshot { role: snapshot::Role::Viewer, state, played_packets, ..node.snapshot() };
+            let here = here(&about, &snapshot);
+            (here.state, here.detail.unwrap_or_default())
+        };
+        let span = anabranch_control::time::Duration::from_millis(6200);
+        assert_eq!(of(State::Live, 100), (HereState::Live, String::new()));
+        let silent = |is_missed, played| {
+            let (state, words) = of(State::Silent { span, is_missed }, played);
+            assert_eq!(state, HereState::Silent);
+            words
+        };
+        assert!(silent(false, 100).starts_with("nothing of the stream has come for 6 s: its source or its server"));
+        assert!(silent(true, 100).contains("too little upload"));
+        assert!(silent(false, 0).contains("--narrow"));
+    }
 
     #[test]
     fn the_server_s_view_becomes_the_page_s() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anabranch_control::flow::registry::Entry;
+use anabranch_control::time::Duration as Span;
 use anabranch_control::units::Rate;
 use anabranch_gateway::input::{Input, Source, SourceOptions, Status};
 use anabranch_gateway::outlet::Outlet;
@@ -12,6 +13,7 @@ use anabranch_gateway::overview::InputState;
 use anabranch_media::cutter::Cut;
 use anabranch_net::identity_file;
 use anabranch_net::stream::events::{NodeEvent, Video};
+use anabranch_net::stream::link::is_somewhere;
 use anabranch_net::stream::node::{self, InputError, ServeOptions, StreamNode};
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::packet::MAX_SLICES;
@@ -55,13 +57,13 @@ pub struct Args {
     #[arg(long = "loop")]
     is_looped: bool,
     /// What whoever puts in a stream has to say, as a bearer token
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", value_parser = ingest_token)]
     ingest_token: Option<String>,
     /// Where viewers reach the server
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7443", value_parser = socket_address)]
     listen: SocketAddr,
     /// An address for the link, if it is another than this machine sees, as behind a router
-    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = announced)]
     announce: Vec<SocketAddr>,
     /// What this machine can send: viewers beyond it are fed by viewers
     #[arg(long, value_name = "RATE", default_value = "10 Mbit/s", value_parser = local::upload)]
@@ -122,6 +124,19 @@ impl From<ModeArg> for Mode {
     }
 }
 
+/// An address for the link.
+fn announced(text: &str) -> Result<SocketAddr, String> {
+    let expected = || "expected where viewers reach this server, as 192.0.2.1:7443, and a port from 1 on".to_owned();
+    socket_address(text).and_then(|address| if is_somewhere(address) { Ok(address) } else { Err(expected()) })
+}
+
+/// A token that a header field can carry (RFC 9110, 5.5): any other would match none.
+fn ingest_token(text: &str) -> Result<String, String> {
+    let is_token = !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control);
+    let expected = || "expected a token of one character at least, without spaces at its ends".to_owned();
+    is_token.then(|| text.to_owned()).ok_or_else(expected)
+}
+
 /// Whether the source has what options are for.
 fn fits(args: &Args, source: &Source) -> Result<(), Failure> {
     if args.is_looped && !matches!(source, Source::File(_) | Source::Ffmpeg(_)) {
@@ -149,7 +164,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         is_narrow: args.narrow,
         ..SourceOptions::default()
     };
-    let (node, video, events) = StreamNode::serve(ServeOptions {
+    let served = StreamNode::serve(ServeOptions {
         announce: args.announce.clone(),
         mode: args.mode.into(),
         slices: args.slices,
@@ -160,7 +175,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         most_of_network: args.most_of_network as usize,
         is_private: args.private,
         ..ServeOptions::new(args.listen, identity, args.upload)
-    })?;
+    });
+    let (node, video, events) = local::listening(served)?;
     let outlet = local::outlet(args.buffer);
     let (input, cuts) = Input::start(source, &options)?;
     let http = args.http.start(&outlet, &node, Some(input.handle()))?;
@@ -218,6 +234,7 @@ async fn serve(
     let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
     let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
     let (mut source, mut printer) = (SaidOfSource::default(), Printer::start()?);
+    let mut too_fast = TooFast::default();
     // When the last viewer has what came last, once the source is over.
     let (mut has_begun, mut end): (bool, Option<Instant>) = (false, None);
     loop {
@@ -252,6 +269,11 @@ async fn serve(
             }
             _ = look.tick() => {
                 trouble.look(node);
+                let snapshot = node.snapshot();
+                let bytes = snapshot.server.as_ref().map_or(0, |server| server.source_bytes);
+                if let Some(words) = too_fast.look(snapshot.uptime, bytes, args.upload) {
+                    eprintln!("{words}");
+                }
                 // What has ended it is said as the last word.
                 let is_last = end.is_some() && status.get().state == InputState::Failed;
                 source.look(status, args.json || is_last);
@@ -266,6 +288,42 @@ async fn serve(
                 }
             }
         }
+    }
+}
+
+/// A stream is as fast as it was over so long: keyframes are longer than what is between them.
+const MEASURED_OVER: Span = Span::from_millis(3000);
+
+/// Whether the stream is faster than what this machine can send, which is said once.
+#[derive(Debug, Default)]
+struct TooFast {
+    /// When the present span began, by the server's own time, and how much had come then.
+    began: Option<(Span, u64)>,
+    is_said: bool,
+}
+
+impl TooFast {
+    /// `source_bytes` have come since the server runs, which is for `uptime`, and it can send `upload`.
+    fn look(&mut self, uptime: Span, source_bytes: u64, upload: Rate) -> Option<String> {
+        if self.is_said || source_bytes == 0 {
+            return None;
+        }
+        let (since, before) = *self.began.get_or_insert((uptime, source_bytes));
+        let span = uptime - since;
+        if span < MEASURED_OVER {
+            return None;
+        }
+        self.began = Some((uptime, source_bytes));
+        let takes = Rate::from_bytes_per_sec_f64((source_bytes - before) as f64 / span.as_secs_f64());
+        self.is_said = takes > upload;
+        self.is_said.then(|| {
+            format!(
+                "the stream takes {:.2} Mbit/s, and --upload says that this machine can send {:.2}: not even one \
+                 viewer gets all of it; give the stream a lower bitrate, or --upload what the line can do",
+                takes.bytes_per_sec() * 8e-6,
+                upload.bytes_per_sec() * 8e-6
+            )
+        })
     }
 }
 
@@ -311,5 +369,22 @@ async fn push(video: &node::Input, outlet: &Outlet, cut: Cut) -> Result<(), Fail
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_faster_than_the_line_is_reported_once() {
+        let (mut too_fast, upload) = (TooFast::default(), Rate::from_bits_per_sec(1_000_000));
+        let mut look = |seconds: u64, bytes: u64| too_fast.look(Span::SECOND * seconds, bytes, upload);
+        // A second with a keyframe has twice as much, and is not the stream's rate.
+        let calm = [(0, 0), (5, 0), (6, 100_000), (7, 350_000), (9, 400_000)];
+        assert!(calm.into_iter().all(|(seconds, bytes)| look(seconds, bytes).is_none()));
+        let words = look(12, 400_000 + 3 * 250_000).unwrap();
+        assert!(words.contains("takes 2.00 Mbit/s") && words.contains("can send 1.00: "), "{words}");
+        assert_eq!(look(15, 400_000 + 6 * 250_000), None);
     }
 }

@@ -73,7 +73,7 @@ pub struct Args {
     /// Write the stream to standard output, for a player behind a pipe
     #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with = "json")]
     output: Option<String>,
-    /// Print one JSON object each second with what a page is told
+    /// Print one JSON object each second with what a page is told; with --no-http, nothing of how the others fare
     #[arg(long)]
     json: bool,
     /// For demonstrations on one machine alone: pass on less, or something else
@@ -89,7 +89,7 @@ fn link(text: &str) -> Result<Link, String> {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     // A viewer needs no name that lasts.
-    let (node, events) = StreamNode::watch(WatchOptions {
+    let watched = StreamNode::watch(WatchOptions {
         listen: args.listen,
         is_limited: args.limit,
         controller: args.controller.name.to_owned(),
@@ -97,7 +97,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         is_private: args.private,
         lie: args.lie,
         ..WatchOptions::new(args.link.clone(), PeerIdentity::generate(), args.upload)
-    })?;
+    });
+    let (node, events) = local::listening(watched)?;
     let outlet = local::outlet(args.buffer);
     let http = if args.no_http { None } else { Some(args.http.start(&outlet, &node, None)?) };
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
@@ -174,6 +175,10 @@ async fn watch(
             }
             changed = snapshots.changed(), if args.json => {
                 changed.map_err(|_| Failure::new("the viewer has stopped by itself"))?;
+                // Without a page nobody asks the server how the others fare.
+                if !args.no_http {
+                    node.look();
+                }
                 let snapshot = node.snapshot();
                 let outages = snapshot.outages.iter();
                 let line = StatusLine {

@@ -113,13 +113,14 @@ fn a_run_that_delivers_nothing_fails_and_writes_nothing() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
     assert!(said.stderr.contains("anabranch: in 20 s nothing was delivered to any viewer"), "{said:?}");
     assert!(place.names("out").is_empty(), "nothing half-written");
-    // Of a sweep, the point is named, and those that are over stay.
+    // Of a sweep, the point is named, and the others have their table.
     let grid = ["sweep", "s.toml", "--grid", "audience.span_ms=100,200000", "--out", "swept", "--threads", "1"];
     let said = place.say(&[&grid[..], &["--set", "run.seconds=20", "--json"]].concat());
-    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert_eq!(said.code, Some(2), "{said:?}");
     let words = "audience.span_ms=200000, seed 3: in 20 s nothing was delivered";
-    assert!(said.stderr.contains(words), "{said:?}");
-    assert_eq!((place.names("swept"), place.names("swept/points").len()), (vec!["points".to_owned()], 1));
+    assert!(said.stderr.contains(words) && said.json()["failed"][0].as_str().unwrap().starts_with(words), "{said:?}");
+    let files = ["points", "report.html", "results.csv", "results.parquet"];
+    assert_eq!((place.names("swept"), place.names("swept/points").len()), (files.map(str::to_owned).to_vec(), 1));
 }
 
 #[test]
@@ -149,6 +150,16 @@ fn every_example_runs_and_stands_in_the_documentation() {
         assert!(said.json()["metrics"]["delivered_percent"].as_f64().unwrap() > 50.0, "{name}: {said:?}");
         assert!(page.contains(&format!("`{name}`")), "{name}");
     }
+}
+
+#[test]
+fn what_was_measured_is_printed_though_there_is_no_room_for_files() {
+    let place = Place::new(SMALL);
+    // No file takes the place of a folder, whoever asks.
+    std::fs::create_dir_all(place.path("out/summary.json/taken")).unwrap();
+    let said = place.say(&["run", "s.toml", "--json", "--set", "run.seconds=4", "--out", "out"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.json()["metrics"]["clients"].is_number() && said.stderr.contains("summary.json"), "{said:?}");
 }
 
 /// As a shell makes of `*.toml`.

@@ -162,3 +162,25 @@ fn ray_gets_what_the_command_was() {
         format!("{always}--threads\n4\n--again\n--json\n{version}--ray\nray://head:10001\n")
     );
 }
+
+/// Of the first line nobody can hear anything before the run is over.
+#[test]
+fn a_point_that_has_no_run_is_named_and_the_others_are_written() {
+    let flows = "[run]\nseconds = 12\n[dumbbell]\nrate = \"2 Mbit/s\"\ndelay_ms = 5\n[[flow]]\ncontroller = \"reno\"\n";
+    let place = Place::new(flows);
+    let arguments = ["sweep", "s.toml", "--grid", "dumbbell.delay_ms=20000,5", "--out", "out"];
+    for _ in 0..2 {
+        let said = place.say(&arguments);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        for words in ["dumbbell.delay_ms=20000, seed 1: in 12 s no flow has delivered", "1 of 2 points have no run"] {
+            assert!(said.stderr.contains(words), "{said:?}");
+        }
+        assert_eq!(place.names("out"), ["points", "report.html", "results.csv", "results.parquet"]);
+        assert_eq!(place.names("out/points").len(), 1, "what failed is tried again");
+    }
+    let json = place.say(&[&arguments[..], &["--json"]].concat());
+    let json = (json.code, json.json());
+    assert_eq!((json.0, &json.1["finished"], &json.1["skipped"]), (Some(2), &1.into(), &1.into()), "{json:?}");
+    assert!(json.1["points"][0]["failed"].is_string() && json.1["points"][0]["packet_hops"].is_null(), "{json:?}");
+    assert_eq!(json.1["failed"].as_array().unwrap().len(), 1, "{json:?}");
+}

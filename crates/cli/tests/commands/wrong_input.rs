@@ -146,11 +146,26 @@ fn an_option_that_would_do_nothing_is_refused() {
         (&["stream", "serve", "absent.ts", "--http-name", "a/b"], "expected a name such as tv.example.org"),
         (&["stream", "serve", "absent.ts", "--http-name", "tv.example:80"], "expected a name"),
         (&["stream", "serve", "absent.ts", "--http-name", "TV.example"], "cannot read absent.ts"),
+        (&["stream", "serve", "ingest", "--ingest-token", ""], "expected a token of one character at least"),
+        (&["stream", "serve", "ingest", "--ingest-token", "x "], "without spaces at its ends"),
+        (&["stream", "serve", "pattern:", "--announce", "0.0.0.0:7443"], "expected where viewers reach this server"),
+        (&["stream", "serve", "pattern:", "--announce", "192.0.2.1:0"], "a port from 1 on"),
+        (&["stream", "demo", "--bitrate", "100 kbit/s", "--out", "d"], "100"),
         (&["stream", "demo", "--liars", "dropper=100"], "expected fewer liars, as with --liars none"),
     ] {
         place.say(arguments).refuses(expected);
     }
     assert_eq!(place.names("."), ["s.toml"]);
+}
+
+#[test]
+fn where_an_address_is_taken_the_option_is_named_that_says_another() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let place = Place::new(SMALL);
+    let serve = ["stream", "serve", "pattern:", "--key", "key", "--listen", &address];
+    place.say(&serve).refuses(&format!("cannot listen at {address}"));
+    place.say(&serve).refuses("--listen says where else");
 }
 
 #[test]
@@ -223,6 +238,10 @@ fn a_full_disk_is_said_and_leaves_nothing_half_written() {
         let output = place.command(arguments).stdout(full()).output().unwrap();
         crate::common::said(output).refuses("No space left on device");
     }
+    // Who does not get the figures has the files.
+    let output = place.command(&["run", "s.toml", "--out", "kept"]).stdout(full()).output().unwrap();
+    crate::common::said(output).refuses("No space left on device");
+    assert_eq!(place.names("kept"), ["report.html", "series.parquet", "summary.json"]);
     // No file may grow beyond a kilobyte, and the signal that says so is ignored: the
     // largest of the three files then fails where a full disk would let it fail.
     let shell = "trap '' XFSZ; ulimit -f 1; exec \"$0\" run s.toml --out small";
@@ -231,7 +250,9 @@ fn a_full_disk_is_said_and_leaves_nothing_half_written() {
         .current_dir(place.path("."))
         .output()
         .unwrap();
-    crate::common::said(output).refuses("cannot write small/");
+    let said = crate::common::said(output);
+    assert!(said.code == Some(2) && said.stderr.contains("cannot write small/"), "{said:?}");
+    assert!(said.stdout.contains("received by a node"), "what was measured is not lost: {said:?}");
     assert!(place.names("small").is_empty(), "{:?}", place.names("small"));
 }
 

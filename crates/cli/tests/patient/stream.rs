@@ -280,30 +280,44 @@ fn a_newcomer_for_whom_there_is_no_room_learns_so_and_plays_once_there_is() {
 }
 
 #[test]
-fn a_page_that_is_open_is_sent_all_and_one_that_is_not_costs_nothing() {
+fn who_looks_is_sent_all_and_who_does_not_costs_nothing() {
     let place = Place::new("");
     let (_server, link, _) = serve(&place);
     let mut other = watch(&place, &link, &[]);
-    let mut viewer = Running::start(
-        &place,
-        &["stream", "watch", &link, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"],
-    );
-    let closed = viewer.until(|line| line["here"]["played_packets"].as_u64() > Some(300));
-    assert!(closed["overlay"].is_null(), "{closed}");
-    let page = viewer.page();
+    let watch = ["stream", "watch", &link, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let mut unseen = Running::start(&place, &watch);
+    let page = unseen.page();
+    let metrics = || String::from_utf8(get(&page, "/metrics", 1 << 20)).unwrap();
+    let until = |what: &str, holds: &dyn Fn(&str) -> bool| {
+        let began = Instant::now();
+        while !holds(&metrics()) {
+            assert!(began.elapsed() < LONG, "{what}: {}", metrics());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let played = |metrics: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix("anabranch_stream_played_packets_total "));
+        line.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+    };
+    until("it plays", &|metrics| played(metrics) > 300);
+    assert!(!metrics().contains("anabranch_stream_viewers"), "nobody has asked: {}", metrics());
     let host = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
     let mut events = TcpStream::connect(&host).unwrap();
     write!(events, "GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
-    let line = viewer.until(|line| !line["overlay"].is_null());
+    until("the page is sent all", &|metrics| metrics.contains("anabranch_stream_viewers 2"));
+    // Who reads its lines looks, too.
+    let mut viewer = Running::start(&place, &[&watch[..], &["--json"]].concat());
+    let line = viewer.until(|line| line["overlay"]["watching"] == 3 && line["overlay"]["savings"].is_number());
     let overlay = &line["overlay"];
-    assert_eq!((&overlay["watching"], overlay["trees"].as_array().unwrap().len()), (&2.into(), 20), "{overlay}");
+    assert_eq!((&overlay["watching"], overlay["trees"].as_array().unwrap().len()), (&3.into(), 20), "{overlay}");
     assert!(overlay["delivered_bytes"].as_u64() > Some(0) && overlay["savings"].is_number(), "{overlay}");
     let kinds: Vec<_> = overlay["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
     assert!(kinds.contains(&&"joined".into()), "{overlay}");
     // Numbers alone: no address and no key of anybody.
     let text = overlay.to_string();
     assert!(!text.contains("127.0.0.1") && !text.contains("key"), "{text}");
-    assert!(other.line()["overlay"].is_null());
+    let blind = other.until(|line| line["here"]["played_packets"].as_u64() > Some(300));
+    assert!(blind["overlay"].is_null(), "{blind}");
 }
 
 #[test]

@@ -15,6 +15,10 @@ use crate::overview::{Input, InputState};
 /// What came and fills no packet goes out after so much silence.
 const FLUSH: Duration = Duration::from_millis(100);
 
+/// What comes at fewer bytes a second for as long as a source may give nothing is no stream: the tables of one are twice as
+/// much, ten times a second.
+const LEAST_BYTES_PER_S: f64 = 1000.0;
+
 /// That the programme has changed is shown for so long.
 const CHANGE_SHOWN: Duration = Duration::from_secs(30);
 
@@ -55,6 +59,8 @@ pub(crate) enum Ending {
     Over,
     #[error("nothing has come for {} s", .0.as_secs_f64())]
     Stalled(Duration),
+    #[error("fewer than {LEAST_BYTES_PER_S} bytes a second have come for {} s", .0.as_secs_f64())]
+    TooSlow(Duration),
     #[error(transparent)]
     NoTransportStream(#[from] NoTransportStream),
     #[error("there is no MPEG transport stream in it; other containers are read by your ffmpeg, with --via-ffmpeg")]
@@ -165,7 +171,7 @@ impl Feed {
         self.cuts.send(cut).await.map_err(|_| Ending::Unwanted)
     }
 
-    /// Reads until the source gives no more, or nothing for `stall`.
+    /// Reads until the source gives no more, or nothing for `stall`, or next to nothing.
     pub async fn pump(&mut self, source: &mut impl Read, stall: Duration) -> Ending {
         match self.read(source, stall).await {
             Ok(ending) | Err(ending) => ending,
@@ -174,11 +180,24 @@ impl Feed {
 
     async fn read(&mut self, source: &mut impl Read, stall: Duration) -> Result<Ending, Ending> {
         let mut last = Instant::now();
+        let (mut begun, mut came) = (last, 0.0);
         loop {
+            let span = begun.elapsed();
+            if span >= stall && came > 0.0 {
+                if came < LEAST_BYTES_PER_S * stall.as_secs_f64() && last.elapsed() < stall {
+                    self.flush().await?;
+                    return Ok(Ending::TooSlow(stall));
+                }
+                (begun, came) = (Instant::now(), 0.0);
+            }
             match timeout(FLUSH.min(stall), source.read()).await {
                 Ok(Ok(Some(bytes))) => {
                     self.push(&bytes).await?;
                     last = Instant::now();
+                    if came == 0.0 {
+                        begun = last;
+                    }
+                    came += bytes.len() as f64;
                 }
                 Ok(Ok(None)) => {
                     self.flush().await?;
@@ -243,6 +262,26 @@ mod tests {
         }
         assert_eq!(bytes, CLIP);
         assert_eq!(status.get().received_bytes, CLIP.len() as u64);
+    }
+
+    /// Gives twenty bytes a second.
+    struct Drips;
+
+    impl Read for Drips {
+        async fn read(&mut self) -> io::Result<Option<Bytes>> {
+            tokio::time::sleep(FLUSH / 2).await;
+            Ok(Some(Bytes::from_static(&[0x47])))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_gives_next_to_nothing_is_no_stream() {
+        let (mut feed, _cuts, _) = feed();
+        feed.begin("connected");
+        let begun = Instant::now();
+        let ending = feed.pump(&mut Drips, Duration::from_secs(7)).await;
+        assert_eq!(ending.to_string(), "fewer than 1000 bytes a second have come for 7 s");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Files, as fast as they are to be played, and standard input, as it comes.
+//! Files, as fast as they are to be played, and standard input and other pipes, as they come.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -112,18 +112,23 @@ impl Player<'_> {
     }
 }
 
-/// Reads what comes when it is due: standard input.
-pub async fn run_unpaced(mut feed: Feed, reader: impl io::Read + Send + 'static, stall: Duration) {
-    let mut reading = match Reading::start(reader) {
+/// Reads what comes when it is due: standard input, a FIFO, a device. `name` is what it is called.
+pub async fn run_unpaced<R: io::Read>(
+    mut feed: Feed,
+    name: String,
+    open: impl FnOnce() -> io::Result<R> + Send + 'static,
+    stall: Duration,
+) {
+    let mut reading = match Reading::open(open) {
         Ok(reading) => reading,
         Err(error) => return feed.note_failed(error.to_string()),
     };
     feed.begin("nothing has come yet");
     loop {
         match feed.pump(&mut reading, stall).await {
-            ending @ Ending::Stalled(_) => feed.note_waiting(ending.to_string()),
+            ending @ (Ending::Stalled(_) | Ending::TooSlow(_)) => feed.note_waiting(ending.to_string()),
             Ending::Over if feed.has_video() => return feed.note_waiting("the source is over"),
-            Ending::Over => return feed.note_failed(format!("standard input is over: {}", Ending::NothingInIt)),
+            Ending::Over => return feed.note_failed(format!("{name} is over: {}", Ending::NothingInIt)),
             ending @ (Ending::NoTransportStream(_) | Ending::NothingInIt | Ending::Broken(_)) => {
                 return feed.note_failed(ending.to_string());
             }

@@ -91,8 +91,11 @@ impl Pull {
             let (words, may_pass) = match self.open().await {
                 Ok(mut answer) => {
                     feed.begin("the server has answered, and nothing has come yet");
-                    let ending = feed.pump(&mut answer, self.stall).await;
-                    (ending.to_string(), !matches!(ending, Ending::NoTransportStream(_)))
+                    let ending = match feed.pump(&mut answer, self.stall).await {
+                        Ending::Over if !feed.has_video() => Ending::NothingInIt,
+                        ending => ending,
+                    };
+                    (ending.to_string(), !matches!(ending, Ending::NoTransportStream(_) | Ending::NothingInIt))
                 }
                 Err(failure) => (failure.to_string(), failure.may_pass()),
             };

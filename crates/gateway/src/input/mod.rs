@@ -45,6 +45,9 @@ pub enum InputError {
     /// No certificates are known by which a server could be believed.
     #[error("no certificates of authorities are installed here, so that no https:// server can be believed: {0}")]
     NoCertificates(String),
+    /// It cannot begin again.
+    #[error("{0} is no file but a pipe or a device, which gives what it gives once: leave --loop out")]
+    Once(String),
     /// There is no such test picture.
     #[error(transparent)]
     Pattern(BadPattern),
@@ -101,15 +104,25 @@ impl Input {
                 let socket = udp::bind(datagrams).map_err(InputError::io(what))?;
                 Box::pin(udp::run(feed, socket, stall))
             }
-            Source::StandardInput => Box::pin(file::run_unpaced(feed, std::io::stdin(), stall)),
+            Source::StandardInput => {
+                Box::pin(file::run_unpaced(feed, "standard input".to_owned(), || Ok(std::io::stdin()), stall))
+            }
             Source::File(path) => {
-                let file = std::fs::File::open(&path)
-                    .and_then(|file| match file.metadata()?.is_dir() {
-                        true => Err(std::io::ErrorKind::IsADirectory.into()),
-                        false => Ok(file),
-                    })
-                    .map_err(InputError::io(format!("cannot read {}", path.display())))?;
-                Box::pin(file::run_paced(feed, file, options.is_looped))
+                let refused = |error| InputError::io(format!("cannot read {}", path.display()))(error);
+                let kind = std::fs::metadata(&path).map_err(refused)?.file_type();
+                if kind.is_dir() {
+                    return Err(refused(std::io::ErrorKind::IsADirectory.into()));
+                }
+                if kind.is_file() {
+                    let file = std::fs::File::open(&path).map_err(refused)?;
+                    Box::pin(file::run_paced(feed, file, options.is_looped))
+                } else if options.is_looped {
+                    return Err(InputError::Once(path.display().to_string()));
+                } else {
+                    // Such a thing can be read once, as it comes, and to open it may take until somebody writes.
+                    let name = path.display().to_string();
+                    Box::pin(file::run_unpaced(feed, name, move || std::fs::File::open(path), stall))
+                }
             }
             Source::Ffmpeg(source) => Box::pin(ffmpeg::run(
                 feed,

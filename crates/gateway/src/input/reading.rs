@@ -19,9 +19,22 @@ pub struct Reading(mpsc::Receiver<io::Result<Bytes>>);
 
 impl Reading {
     /// Begins to read.
-    pub fn start(mut reader: impl io::Read + Send + 'static) -> io::Result<Reading> {
+    pub fn start(reader: impl io::Read + Send + 'static) -> io::Result<Reading> {
+        Reading::open(move || Ok(reader))
+    }
+
+    /// Begins to read what `open` opens, which may wait: of a FIFO until somebody writes.
+    pub fn open<R: io::Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<Reading> {
         let (sender, receiver) = mpsc::channel(MOST_WAITING);
         std::thread::Builder::new().name("reading".into()).spawn(move || {
+            let mut reader = match open() {
+                Ok(reader) => reader,
+                Err(error) => {
+                    // Nobody may wait for it any more.
+                    let _ = sender.blocking_send(Err(error));
+                    return;
+                }
+            };
             let mut buffer = vec![0; READ];
             loop {
                 let read = match reader.read(&mut buffer) {

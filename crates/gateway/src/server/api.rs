@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, stream};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::places::{Client, Seat};
 use super::{OverviewRequest, State, answer, words};
 use crate::overview::Overview;
 
@@ -84,29 +86,24 @@ pub async fn overview(uri: Uri, Shared(state): Shared<Arc<State>>) -> Response {
 }
 
 /// `GET /events`: an `overview` at once and once a second.
-pub async fn events(Shared(state): Shared<Arc<State>>) -> Response {
-    let Ok(permit) = Arc::clone(&state.listeners).try_acquire_owned() else {
+pub async fn events(Extension(client): Extension<Client>, Shared(state): Shared<Arc<State>>) -> Response {
+    let Some(seat) = state.listeners.take(client) else {
         return words(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open already");
     };
-    Sse::new(overviews(state, permit)).keep_alive(KeepAlive::default()).into_response()
+    Sse::new(overviews(state, seat)).keep_alive(KeepAlive::default()).into_response()
 }
 
-fn overviews(state: Arc<State>, permit: OwnedSemaphorePermit) -> impl Stream<Item = Result<Event, NoAnswer>> {
+fn overviews(state: Arc<State>, seat: Seat) -> impl Stream<Item = Result<Event, NoAnswer>> {
     let mut ticks = interval(PERIOD);
     // A page that was not read gets one, not all that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    stream::unfold((state, permit, ticks), |(state, permit, mut ticks)| async move {
+    stream::unfold((state, seat, ticks), |(state, seat, mut ticks)| async move {
         loop {
             ticks.tick().await;
             // A peer that is busy may answer the next time.
             if let Ok(json) = state.desk.overview(&state).await {
-                return Some((Ok(Event::default().event("overview").data(&*json)), (state, permit, ticks)));
+                return Some((Ok(Event::default().event("overview").data(&*json)), (state, seat, ticks)));
             }
         }
     })
-}
-
-/// Places for this many listeners.
-pub fn listeners(most: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(most))
 }

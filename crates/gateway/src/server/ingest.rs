@@ -44,7 +44,7 @@ pub async fn ingest(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body:
     };
     let status = match &ending {
         Ending::Over => StatusCode::OK,
-        Ending::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
+        Ending::Stalled(_) | Ending::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
         Ending::NoTransportStream(_) | Ending::NothingInIt => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Ending::Broken(_) => StatusCode::BAD_REQUEST,
         Ending::Unwanted => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,24 +1,24 @@
 //! Takes connections, each within its bounds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, header};
+use http_body_util::BodyExt as _;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 
 use prometheus_client::metrics::counter::Counter;
@@ -26,12 +26,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::bounds::{Bounds, MOST_HEAD, MOST_HEADERS};
+use super::places::{Client, Places};
 
 /// After an accept that failed (no descriptor is left), so long nothing is accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Connections by the address that they come from.
-type Addresses = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
 /// What connections may cost, and what was counted of them.
 #[derive(Debug)]
@@ -53,7 +51,7 @@ impl Door {
         http.register("refused_connections", refused, door.refused.clone());
         let stalled = "HTTP connections closed since the client took nothing for too long";
         http.register("stalled_connections", stalled, door.stalled.clone());
-        let silent = "HTTP connections closed to make room, before anything was asked over them";
+        let silent = "HTTP connections closed to make room, since nothing went on over them";
         http.register("silent_connections", silent, door.silent.clone());
         door
     }
@@ -61,80 +59,121 @@ impl Door {
 
 pub async fn accept(listener: TcpListener, app: Router, door: Arc<Door>) {
     let free = Arc::new(Semaphore::new(door.bounds.connections));
-    let (addresses, silent) = (Addresses::default(), Arc::new(Silent::default()));
-    for number in 0.. {
+    let (places, idle) = (Places::of_each(door.bounds.connections_per_address), Arc::new(Idle::default()));
+    loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let most = door.bounds.connections_per_address;
-        let Some(claim) = Claim::new(&addresses, from.ip().to_canonical(), most) else {
+        let client = Client::of(from.ip());
+        let Some(place) = places.take(client) else {
             door.refused.inc();
             continue;
         };
-        // Who has asked nothing yet makes room: those who ask cannot be held up by any number of those who do not.
-        if free.available_permits() == 0 && silent.close_first() {
+        // Who asks for nothing makes room: those who ask cannot be held up by any number of those who do not.
+        if free.available_permits() == 0 && idle.close_first() {
             door.silent.inc();
         }
         // Nobody closes the semaphore.
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
-        let (app, door, closed) = (app.clone(), Arc::clone(&door), silent.enter(number));
-        let asked = {
-            let silent = Arc::clone(&silent);
-            move || silent.leave(number)
-        };
+        let (app, door, standing) = (app.clone(), Arc::clone(&door), Arc::new(Standing::new(&idle)));
+        standing.set_idle(false);
         tokio::spawn(async move {
-            let _places = (permit, claim);
+            let _places = (permit, place);
             let connections = door.connections.clone();
             connections.inc();
             tokio::select! {
-                () = serve(stream, app, door, &asked) => {}
-                Ok(()) = closed => {}
+                () = serve(stream, app, door, client, &standing) => {}
+                () = standing.close.notified() => {}
             }
-            asked();
+            standing.set_busy();
             connections.dec();
         });
     }
 }
 
-/// Connections over which nothing was asked yet, in the order in which they came, and what closes each.
+/// Connections over which nothing goes on, and what closes each: those over which nothing was asked yet first, then in the
+/// order in which they became so.
 #[derive(Debug, Default)]
-struct Silent(Mutex<BTreeMap<u64, oneshot::Sender<()>>>);
+struct Idle {
+    all: Mutex<BTreeMap<Rank, Arc<Notify>>>,
+    next: AtomicU64,
+}
 
-impl Silent {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether something was asked over a connection before, and when it became idle.
+type Rank = (bool, u64);
+
+impl Idle {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Rank, Arc<Notify>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells when it is to be closed.
-    fn enter(&self, number: u64) -> oneshot::Receiver<()> {
-        let (close, closed) = oneshot::channel();
-        self.all().insert(number, close);
-        closed
-    }
-
-    /// Something was asked over it, or it is over.
-    fn leave(&self, number: u64) {
-        self.all().remove(&number);
-    }
-
-    /// Closes the first that came; whether there was one.
+    /// Closes the first; whether there was one.
     fn close_first(&self) -> bool {
         let first = self.all().pop_first();
-        first.is_some_and(|(_, close)| close.send(()).is_ok())
+        first.inspect(|(_, close)| close.notify_one()).is_some()
     }
 }
 
-/// Answers what is asked over a connection until it is over; `asked` is called each time.
-async fn serve(stream: TcpStream, app: Router, door: Arc<Door>, asked: &(impl Fn() + Sync)) {
+/// Where a connection stands among those that are idle, while it is.
+#[derive(Debug)]
+struct Standing {
+    idle: Arc<Idle>,
+    close: Arc<Notify>,
+    rank: Mutex<Option<Rank>>,
+}
+
+impl Standing {
+    fn new(idle: &Arc<Idle>) -> Standing {
+        Standing { idle: Arc::clone(idle), close: Arc::default(), rank: Mutex::default() }
+    }
+
+    fn rank(&self) -> MutexGuard<'_, Option<Rank>> {
+        self.rank.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing goes on over it.
+    fn set_idle(&self, has_asked: bool) {
+        let rank = (has_asked, self.idle.next.fetch_add(1, Ordering::Relaxed));
+        *self.rank() = Some(rank);
+        self.idle.all().insert(rank, Arc::clone(&self.close));
+    }
+
+    /// Something was asked over it, or it is over.
+    fn set_busy(&self) {
+        if let Some(rank) = self.rank().take() {
+            self.idle.all().remove(&rank);
+        }
+    }
+}
+
+/// A request that goes on until this is dropped.
+struct Answering(Arc<Standing>);
+
+impl Answering {
+    fn begin(standing: &Arc<Standing>) -> Answering {
+        standing.set_busy();
+        Answering(Arc::clone(standing))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.set_idle(true);
+    }
+}
+
+/// Answers what is asked over a connection until it is over.
+async fn serve(stream: TcpStream, app: Router, door: Arc<Door>, client: Client, standing: &Arc<Standing>) {
     // What is small (events, a playlist) is not kept back for more.
     let _ = stream.set_nodelay(true);
     let mut stream = pin!(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(door.bounds.patience));
     let requests = AtomicU32::new(0);
     let app = TowerToHyperService::new(app);
-    let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        asked();
+    let service = service_fn(|mut request: Request<hyper::body::Incoming>| {
+        let answering = Answering::begin(standing);
+        request.extensions_mut().insert(client);
         let is_last = requests.fetch_add(1, Ordering::Relaxed) + 1 >= door.bounds.requests_per_connection;
         let answer = app.call(request.map(Body::new));
         async move {
@@ -142,7 +181,13 @@ async fn serve(stream: TcpStream, app: Router, door: Arc<Door>, asked: &(impl Fn
             if is_last {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(response)
+            // It goes on until the last of the answer was taken.
+            Ok::<_, Infallible>(response.map(|body| {
+                body.map_frame(move |frame| {
+                    let _ = &answering;
+                    frame
+                })
+            }))
         }
     });
     let connection = http1::Builder::new()
@@ -156,35 +201,5 @@ async fn serve(stream: TcpStream, app: Router, door: Arc<Door>, asked: &(impl Fn
         && error.source().and_then(|source| source.downcast_ref()).map(io::Error::kind) == Some(io::ErrorKind::TimedOut)
     {
         door.stalled.inc();
-    }
-}
-
-/// A place among the connections of one address.
-struct Claim {
-    addresses: Addresses,
-    address: IpAddr,
-}
-
-impl Claim {
-    fn new(addresses: &Addresses, address: IpAddr, most: usize) -> Option<Claim> {
-        let mut counts = addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_default();
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(Claim { addresses: Arc::clone(addresses), address })
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut counts = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
     }
 }

@@ -20,6 +20,7 @@ mod ingest;
 pub(crate) mod listen;
 pub(crate) mod metrics;
 pub(crate) mod page;
+pub(crate) mod places;
 mod player;
 
 use std::io;
@@ -33,7 +34,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use prometheus_client::registry::Registry;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 pub use bounds::Bounds;
 pub use guard::Access;
@@ -42,6 +43,7 @@ use crate::input::{Ingest, InputHandle, Status};
 use crate::outlet::Outlet;
 use crate::overview::Overview;
 use metrics::Metrics;
+use places::{Places, Seats};
 
 /// Somebody wants to know how things stand: whoever holds the other end answers with what it knows, and the
 /// gateway adds what it knows better (players, buffer, video, input).
@@ -102,7 +104,8 @@ impl Gateway {
         let metrics = Metrics::register(&mut registry);
         let state = Arc::new(State {
             desk: api::Desk::new(overviews),
-            listeners: api::listeners(bounds.listeners),
+            listeners: Seats::new(bounds.listeners, bounds.listeners_per_address),
+            players: Places::of_each(bounds.players_per_address),
             ingest,
             outlet,
             input,
@@ -155,7 +158,9 @@ struct State {
     input: Option<Status>,
     ingest: Option<Ingest>,
     /// Places of those who listen to events.
-    listeners: Arc<Semaphore>,
+    listeners: Seats,
+    /// Places of players by where they are.
+    players: Places,
     registry: Registry,
     metrics: Metrics,
     bounds: Bounds,

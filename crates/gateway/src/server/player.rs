@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anabranch_media::playout::Cursor;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State as Shared};
 use axum::http::{Method, StatusCode, header};
@@ -10,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 
+use super::places::{self, Client};
 use super::{State, words};
 use crate::outlet::Place;
 
@@ -20,11 +22,22 @@ const TRANSPORT_STREAM: &str = "video/mp2t";
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
 /// `GET /stream.ts`: the tables, a burst from an entry point, and then what comes.
-pub async fn stream(method: Method, Shared(state): Shared<Arc<State>>) -> Response {
+pub async fn stream(
+    method: Method,
+    Extension(client): Extension<Client>,
+    Shared(state): Shared<Arc<State>>,
+) -> Response {
     let headers = [(header::CONTENT_TYPE, TRANSPORT_STREAM), (header::CACHE_CONTROL, "no-store")];
     if method == Method::HEAD {
         return headers.into_response();
     }
+    let Some(part) = state.players.take_from_afar(client) else {
+        state.metrics.refused_players.inc();
+        return words(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format_args!("{} players of your network read already, and no more may", state.bounds.players_per_address),
+        );
+    };
     let Some(mut place) = state.outlet.enter(state.bounds.players) else {
         state.metrics.refused_players.inc();
         return words(
@@ -39,13 +52,15 @@ pub async fn stream(method: Method, Shared(state): Shared<Arc<State>>) -> Respon
     };
     state.metrics.players_in_all.inc();
     let (tables, cursor) = beginning;
-    let player = Player { place, cursor, tables: Some(tables), state };
+    let player = Player { place, _part: part, cursor, tables: Some(tables), state };
     (headers, Body::from_stream(stream::unfold(player, Player::next))).into_response()
 }
 
 /// One that reads.
 struct Player {
     place: Place,
+    /// Of what its network may have.
+    _part: Option<places::Place>,
     cursor: Cursor,
     /// What it gets first.
     tables: Option<Arc<[u8]>>,

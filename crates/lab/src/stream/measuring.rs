@@ -61,7 +61,7 @@ pub(super) struct Measuring {
     pub overloaded: u64,
     pub forged: u64,
     pub silent: u64,
-    /// What went to lines, by kind.
+    /// What went to lines and had room there, by kind.
     pub traffic: Traffic,
     pub packet_hops: u64,
     /// When the server has removed whom.
@@ -137,22 +137,33 @@ impl Measuring {
     }
 }
 
+/// Has `change` count the bytes of `packet` by kind.
+#[inline]
+fn count(traffic: &mut Traffic, packet: &<FlowSessions<Viewer> as Machine>::Message, change: impl Fn(&mut u64, u64)) {
+    let size = u64::from(packet.size());
+    if packet.is_ack_alone() {
+        return change(&mut traffic.acks, size);
+    }
+    let acks = u64::from(packet.ack_length());
+    change(&mut traffic.acks, acks);
+    let kind = match packet.datagram() {
+        Some(datagram) => traffic.of_datagram(datagram),
+        None if packet.has_messages() => &mut traffic.messages,
+        None => &mut traffic.sessions,
+    };
+    change(kind, size - acks);
+}
+
 impl Observer<FlowSessions<Viewer>> for Measuring {
     #[inline]
     fn on_sent(&mut self, _: Time, _: NodeId, _: NodeId, packet: &<FlowSessions<Viewer> as Machine>::Message) {
-        let (traffic, size) = (&mut self.traffic, u64::from(packet.size()));
-        if packet.is_ack_alone() {
-            traffic.acks += size;
-            return;
-        }
-        let acks = u64::from(packet.ack_length());
-        traffic.acks += acks;
-        let rest = size - acks;
-        match packet.datagram() {
-            Some(datagram) => traffic.on_datagram(datagram, rest),
-            None if packet.has_messages() => traffic.messages += rest,
-            None => traffic.sessions += rest,
-        }
+        count(&mut self.traffic, packet, |kind, bytes| *kind += bytes);
+    }
+
+    /// The queue of the line was full: uplinks lose nothing else here.
+    #[inline]
+    fn on_lost(&mut self, _: Time, _: NodeId, packet: &<FlowSessions<Viewer> as Machine>::Message) {
+        count(&mut self.traffic, packet, |kind, bytes| *kind -= bytes);
     }
 
     #[inline]
@@ -222,7 +233,8 @@ pub struct StreamMetrics {
     pub started: u64,
     /// Viewers that died at once.
     pub killed: u64,
-    /// Packets that went to players, of those that were due, in percent; of honest viewers.
+    /// Packets that went to players, of those that were due, in percent; of honest viewers. Not a number where none was
+    /// due.
     pub delivered_percent: f64,
     /// Packets that players of honest viewers missed.
     pub skipped_packets: u64,

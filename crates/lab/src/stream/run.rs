@@ -21,7 +21,7 @@ use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{MOST_OF_NETWORK, Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
-use anabranch_scenario::stream::StreamScenario;
+use anabranch_scenario::stream::{OPENING, StreamScenario};
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
 use anabranch_sim::agenda::Agenda;
 use anabranch_sim::fabric::NodeId;
@@ -30,7 +30,7 @@ use super::content::{Simulated, SimulatedPacket};
 use super::error::StreamRunError;
 use super::liar::{Lie, Viewer};
 use super::measuring::{Measuring, StreamMeasured, StreamMetrics, Watched, quantile};
-use super::script::{Act, Arriving, KEYFRAMES, OPENING, Script, counts_from, delays, link, links};
+use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
@@ -519,7 +519,7 @@ impl Stage {
             clients: observed.watched.len() as u64,
             started: startup.len() as u64,
             killed: self.so_far.killed,
-            delivered_percent: 100.0 * observed.honest_played as f64 / (due as f64).max(1.0),
+            delivered_percent: 100.0 * observed.honest_played as f64 / due as f64,
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
@@ -554,8 +554,50 @@ mod flooding;
 
 #[cfg(test)]
 mod tests {
+    use anabranch_control::flow::registry;
+    use anabranch_scenario::stream::Rates;
+
+    use super::super::script::QUEUE;
     use super::*;
     use crate::soak::streams::draw;
+
+    fn small(duration_ms: u64) -> StreamScenario {
+        let mut scenario =
+            StreamScenario { duration: Duration::from_millis(duration_ms), ..StreamScenario::standard() };
+        (scenario.audience.clients, scenario.audience.arrival) = (8, Duration::SECOND);
+        scenario
+    }
+
+    #[test]
+    fn what_full_queues_drop_is_no_part_of_what_left() {
+        let mut scenario = small(10_000);
+        scenario.stream.controller = registry::find("fixed").unwrap();
+        // A window of several times what the queues hold.
+        scenario.stream.parameters = toml::from_str("window = 400").unwrap();
+        scenario.audience.upload = Rates::InTurn(vec![Rate::from_bits_per_sec(2_000_000)]);
+        scenario.audience.server_upload = Rate::from_bits_per_sec(3_000_000);
+        let mut stage = Stage::new(&scenario);
+        stage.play_until(Time::ZERO + scenario.duration, &());
+        let nodes = (0..stage.world.len() as u32).map(NodeId);
+        let dropped: u64 = nodes.map(|node| stage.world.fabric().count(node, Direction::Up).dropped).sum();
+        let traffic = stage.world.observer().traffic;
+        let (counted, left) = (traffic.packets + traffic.beside_packets(), stage.sent().iter().sum::<u64>());
+        // What waits at the end is in the queues of nine lines.
+        let waits = (Rate::from_bits_per_sec(19_000_000) * QUEUE).get() + 9 * 1500;
+        assert!(dropped > 500 && left <= counted && counted - left <= waits, "{dropped}: {counted} {left} {waits}");
+        assert!(stage.measured().metrics.overhead.unwrap().repeated > 0.0);
+    }
+
+    #[test]
+    fn of_viewers_for_whom_nothing_was_due_nobody_says_how_much_came() {
+        let mut scenario = small(8000);
+        scenario.liars.free_riders = 1.0;
+        let mut stage = Stage::new(&scenario);
+        stage.play_until(Time::ZERO + scenario.duration, &());
+        let metrics = stage.measured().metrics;
+        assert!(metrics.delivered_percent.is_nan(), "{}", metrics.delivered_percent);
+        assert_eq!(crate::finished::Metrics::to_map(&metrics)["delivered_percent"], serde_json::Value::Null);
+    }
 
     #[test]
     fn a_snapshot_goes_on_as_the_original_does_and_may_be_gone_back_to() {

@@ -7,7 +7,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_proto::stream::packet::MAX_PACKET;
-use anabranch_scenario::stream::{Audience, Rates, StreamScenario};
+use anabranch_scenario::stream::{Audience, OPENING, Rates, StreamScenario};
 use anabranch_sim::access::AccessLinks;
 use anabranch_sim::agenda::Agenda;
 use anabranch_sim::delay::DelayModel;
@@ -17,14 +17,11 @@ use anabranch_sim::varying::{Change, Course};
 
 use super::liar::Lie;
 
-/// When the audience begins to come: the server knows its stream by then.
-pub const OPENING: Duration = Duration::from_millis(1000);
-
 /// A keyframe comes so often.
 pub const KEYFRAMES: Duration = Duration::from_millis(1000);
 
 /// How long an uplink's or downlink's queue is: what homes have, and a tenth of what some had.
-const QUEUE: Duration = Duration::from_millis(100);
+pub const QUEUE: Duration = Duration::from_millis(100);
 
 /// What liars who drop drop.
 const DROPPED: f64 = 0.5;

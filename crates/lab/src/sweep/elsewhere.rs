@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Outcome, Point, PointError, StrangeOutcome, Sweep, points_of};
-use crate::parallel::{Job, Progress, run_one};
+use super::{Outcome, Point, PointJob, StrangeOutcome, Sweep, points_of};
+use crate::parallel::{Progress, run_one};
 use anabranch_report::output::OutputError;
 use anabranch_scenario::file::{ScenarioError, parse_any};
 
@@ -55,16 +55,17 @@ impl Elsewhere {
 
     /// How many points are there.
     pub fn finished(&self) -> usize {
-        self.outcomes.iter().flatten().count()
+        self.outcomes.iter().flatten().filter(|outcome| outcome.failed().is_none()).count()
     }
 
-    /// The places of the points that are not there, and what is to be measured.
+    /// The places of the points that are not there and were not tried, and what is to be measured.
     pub fn missing(&self) -> impl Iterator<Item = (usize, &str)> {
         let points = self.sweep.points.iter().zip(&self.outcomes).enumerate();
         points.filter(|(_, (_, outcome))| outcome.is_none()).map(|(place, (point, _))| (place, point.text.as_str()))
     }
 
-    /// Keeps what was measured of the point at `place`, as [`measure`] says it. What is kept already stays.
+    /// Keeps what was measured of the point at `place`, as [`measure`] says it. What is kept already stays. Of a point that
+    /// has no run, this sweep alone knows so: the next one tries it again.
     ///
     /// # Errors
     ///
@@ -95,27 +96,22 @@ pub enum MeasureError {
     /// Its text is no scenario here.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// It has no run.
-    #[error(transparent)]
-    Point(#[from] PointError),
     /// It was interrupted.
     #[error("the run was interrupted")]
     Interrupted,
 }
 
-/// Measures the point of which `text` is the whole scenario; its outcome as [`Elsewhere::keep`] takes it.
+/// Measures the point of which `text` is the whole scenario; its outcome as [`Elsewhere::keep`] takes it, also if it
+/// has no run.
 ///
 /// # Errors
 ///
-/// When it can't be run, or `progress` interrupts it.
+/// When `text` is no scenario, or `progress` interrupts it.
 pub fn measure(text: &str, progress: &Progress) -> Result<String, MeasureError> {
     let scenario = parse_any(text, "the point", &[])?;
-    let numbers = run_one(&scenario, progress)?;
-    if !scenario.is_whole(&numbers) {
-        return Err(MeasureError::Interrupted);
-    }
     let point = Point { values: Vec::new(), seed: scenario.seed(), scenario, text: text.to_owned() };
-    Ok(Outcome::new(&point, numbers).to_text())
+    let Ok(outcome) = run_one(&PointJob(&point), progress);
+    outcome.map(|outcome| outcome.to_text()).ok_or(MeasureError::Interrupted)
 }
 
 #[cfg(test)]
@@ -130,6 +126,9 @@ mod tests {
     const FLOWS: &str = "[run]\nseconds = 3\n[dumbbell]\nrate = \"2 Mbit/s\"\ndelay_ms = 5\n\
                          [[flow]]\ncontroller = \"reno\"\nstart_within_s = 1\n";
 
+    const LONG_FLOWS: &str = "[run]\nseconds = 12\n[dumbbell]\nrate = \"2 Mbit/s\"\ndelay_ms = 5\n\
+                              [[flow]]\ncontroller = \"reno\"\n";
+
     fn sweep(text: &str, grid: &str) -> Sweep {
         let grid: Vec<GridKey> = vec![grid.parse().unwrap()];
         let points = points(text, "s.toml", &[], &grid, Some(&"2".parse().unwrap())).unwrap();
@@ -138,7 +137,11 @@ mod tests {
 
     #[test]
     fn files_are_those_of_a_sweep_on_one_thread() {
-        for (text, grid) in [(OVERLAY, "overlay.relays=1,2"), (FLOWS, "flow.all.controller=reno,cubic")] {
+        for (text, grid, failed) in [
+            (OVERLAY, "overlay.relays=1,2", 0),
+            (FLOWS, "flow.all.controller=reno,cubic", 0),
+            (LONG_FLOWS, "dumbbell.delay_ms=5,20000", 2),
+        ] {
             let dir = tempfile::tempdir().unwrap();
             let [here, elsewhere] = ["here", "elsewhere"].map(|name| dir.path().join(name));
             let sweep = sweep(text, grid);
@@ -152,10 +155,10 @@ mod tests {
             assert_eq!(missing.len(), 4);
             // The last comes first, and one comes twice.
             for (place, text) in missing.iter().rev().chain(&missing[..1]) {
-                assert!(part.outcomes().is_none() || part.finished() == 4);
+                assert!(part.outcomes().is_none() || part.finished() == 4 - failed);
                 part.keep(*place, &measure(text, &Progress::default()).unwrap()).unwrap();
             }
-            assert_eq!((part.finished(), part.skipped()), (4, 0));
+            assert_eq!((part.finished(), part.skipped(), part.missing().count()), (4 - failed, 0, 0));
             sweep.write(&elsewhere, &part.outcomes().unwrap()).unwrap();
             let files = |dir: &Path| {
                 let listed = |dir: &Path| {
@@ -169,8 +172,8 @@ mod tests {
             };
             assert!(files(&here) == files(&elsewhere), "{grid}");
             // Each goes on from the other.
-            assert_eq!(Elsewhere::begin(sweep.clone(), &here, false).unwrap().skipped(), 4);
-            assert_eq!(sweep.run(&elsewhere, options, &Progress::default()).unwrap().skipped, 4);
+            assert_eq!(Elsewhere::begin(sweep.clone(), &here, false).unwrap().skipped(), 4 - failed);
+            assert_eq!(sweep.run(&elsewhere, options, &Progress::default()).unwrap().skipped, 4 - failed);
             assert_eq!(Elsewhere::begin(sweep, &here, true).unwrap().skipped(), 0, "again");
         }
     }

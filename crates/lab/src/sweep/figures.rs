@@ -28,6 +28,15 @@ impl Sweep {
         if seeds < 2 {
             report = report.paragraph("One seed has no interval; give --seeds to see how far chance reaches.");
         }
+        let failures = self.failures(outcomes);
+        if !failures.is_empty() {
+            report = report.paragraph(format!(
+                "{} of {} points have no run, and no part in what follows: {}.",
+                failures.len(),
+                self.points.len(),
+                failures.join("; ")
+            ));
+        }
         report = report.table(self.means(&combinations));
         if !keys.is_empty() {
             report = report.section("Over the grid");

@@ -5,6 +5,7 @@
 //! Tables and the page are made from the points in the order of the grid, and do not
 //! depend on threads, on time or on what was there before.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -62,37 +63,32 @@ pub enum SweepError {
     /// A result could not be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A point has no run.
-    #[error("{point}: {error}")]
-    Point {
-        /// Its values and its seed.
-        point: String,
-        /// Why.
-        error: PointError,
-    },
 }
 
 /// A point as it is run here.
-struct PointJob<'a> {
-    sweep: &'a Sweep,
-    point: &'a Point,
-}
+struct PointJob<'a>(&'a Point);
 
 impl Job for PointJob<'_> {
-    type Measured = Numbers;
-    type Error = SweepError;
+    /// None if it was stopped before its end.
+    type Measured = Option<Outcome>;
+    type Error = Infallible;
 
     fn seconds(&self) -> u64 {
-        self.point.scenario.seconds()
+        self.0.scenario.seconds()
     }
 
-    fn run(&self, monitor: &dyn Monitor) -> Result<Numbers, SweepError> {
-        let no_run = |error| SweepError::Point { point: self.sweep.name_of(self.point), error };
-        self.point.scenario.run(monitor).map_err(no_run)
+    fn run(&self, monitor: &dyn Monitor) -> Result<Option<Outcome>, Infallible> {
+        let PointJob(point) = *self;
+        Ok(match point.scenario.run(monitor) {
+            Ok(numbers) => point.scenario.is_whole(&numbers).then(|| Outcome::new(point, numbers)),
+            // What is stopped early may have delivered nothing yet.
+            Err(_) if monitor.is_interrupted() => None,
+            Err(error) => Some(Outcome::of_failure(point, &error)),
+        })
     }
 
-    fn is_whole(&self, numbers: &Numbers) -> bool {
-        self.point.scenario.is_whole(numbers)
+    fn is_whole(&self, outcome: &Option<Outcome>) -> bool {
+        outcome.is_some()
     }
 }
 
@@ -105,35 +101,39 @@ fn points_of(dir: &Path) -> Result<PathBuf, OutputError> {
 
 impl Sweep {
     /// Measures the points that are not yet in `dir`, and keeps each there as soon as it
-    /// is over.
+    /// is over. Those that have no run say so in their outcomes, and are not kept.
     ///
     /// # Errors
     ///
-    /// The first point that has no run, or result that could not be written, which ends the sweep; what was
-    /// written before is whole and stays.
+    /// The first result that could not be written, which ends the sweep; what was written before is whole and
+    /// stays.
     pub fn run(&self, dir: &Path, options: Options, progress: &Progress) -> Result<Swept, SweepError> {
         let dir = points_of(dir)?;
         let mut outcomes = self.there(&dir, options.again);
         let missing: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].is_none()).collect();
-        let jobs: Vec<PointJob<'_>> =
-            missing.iter().map(|&index| PointJob { sweep: self, point: &self.points[index] }).collect();
+        let jobs: Vec<PointJob<'_>> = missing.iter().map(|&index| PointJob(&self.points[index])).collect();
         // More than there are jobs would have nothing to do.
         let threads = options.threads.map(|threads| threads.min(jobs.len().max(1)));
-        let measured = run_all(&jobs, threads, progress, |job, numbers| {
-            let point = &self.points[missing[job]];
-            let outcome = Outcome::new(point, numbers);
-            if let Err(error) = outcome.write(&dir, point) {
+        let Ok(measured) = run_all(&jobs, threads, progress, |job, outcome| {
+            let Some(outcome) = outcome else { return Ok(None) };
+            if let Err(error) = outcome.write(&dir, &self.points[missing[job]]) {
                 // Where one cannot be written, the next ones cannot either.
                 progress.interrupted.store(true, Ordering::Relaxed);
                 return Err(error);
             }
-            Ok(outcome)
-        })?;
+            Ok(Some(outcome))
+        });
         let skipped = outcomes.len() - missing.len();
         for (index, outcome) in missing.into_iter().zip(measured) {
-            outcomes[index] = outcome.transpose()?;
+            outcomes[index] = outcome.transpose()?.flatten();
         }
         Ok(Swept { outcomes, skipped })
+    }
+
+    /// The points that have no run, each by its values and its seed, with why.
+    pub fn failures(&self, outcomes: &[Outcome]) -> Vec<String> {
+        let all = self.points.iter().zip(outcomes);
+        all.filter_map(|(point, outcome)| Some(format!("{}: {}", self.name_of(point), outcome.failed()?))).collect()
     }
 
     /// A point by its values and its seed, as an error names it.
@@ -149,12 +149,15 @@ impl Sweep {
     }
 
     /// Writes `results.csv`, `results.parquet` and `report.html` into `dir` once every
-    /// point is there; says what each file is.
+    /// point is there, or has no run; says what each file is. There is none if no point has a run.
     ///
     /// # Errors
     ///
     /// What the operating system refused. All files are there then, or none.
     pub fn write(&self, dir: &Path, outcomes: &[Outcome]) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
+        if outcomes.iter().all(|outcome| outcome.failed().is_some()) {
+            return Ok(Vec::new());
+        }
         let [csv, parquet, report] = ["results.csv", "results.parquet", "report.html"].map(|name| dir.join(name));
         let staged = [
             self.stage_csv(outcomes, &csv)?,
@@ -223,6 +226,42 @@ mod tests {
         assert_eq!(run(&sweep, dir.path(), 1).skipped, 4);
         let again = Options { threads: None, again: true };
         assert_eq!(sweep.run(dir.path(), again, &Progress::default()).unwrap().skipped, 0);
+    }
+
+    /// Of one combination no packet arrives before the run is over.
+    #[test]
+    fn a_point_without_a_run_keeps_no_other_from_the_table_and_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "[run]\nseconds = 12\n[dumbbell]\nrate = \"2 Mbit/s\"\ndelay_ms = 5\nqueue = { ms = 50 }\n\
+                    [[flow]]\ncontroller = \"reno\"\n";
+        let grid: Vec<GridKey> = vec!["dumbbell.delay_ms=20000,5".parse().unwrap()];
+        let points = points(text, "f.toml", &[], &grid, Some(&"2".parse().unwrap())).unwrap();
+        let sweep = Sweep { name: "f.toml".to_owned(), text: text.to_owned(), grid, points };
+        let dirs = ["one", "two"].map(|name| dir.path().join(name));
+        for (dir, threads) in dirs.iter().zip([1, 2]) {
+            let outcomes = all(run(&sweep, dir, threads));
+            let failures = sweep.failures(&outcomes);
+            assert_eq!(failures.len(), 2);
+            assert!(
+                failures[0].starts_with("dumbbell.delay_ms=20000, seed 1: in 12 s no flow has delivered anything"),
+                "{failures:?}"
+            );
+            let seeds: Vec<usize> = sweep.combinations(&outcomes).iter().map(Combination::seeds).collect();
+            assert_eq!(seeds, [0, 2]);
+            assert_eq!(sweep.to_json(&outcomes)["points"][1]["metrics"], serde_json::json!({}));
+            sweep.write(dir, &outcomes).unwrap();
+            assert_eq!(run(&sweep, dir, threads).skipped, 2, "what failed is tried again");
+        }
+        for name in ["results.csv", "results.parquet", "report.html"] {
+            let read = |dir: &PathBuf| fs::read(dir.join(name)).unwrap();
+            assert!(read(&dirs[0]) == read(&dirs[1]), "{name} differs");
+        }
+        let csv = fs::read_to_string(dirs[0].join("results.csv")).unwrap();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert!(lines[0].ends_with(",failed") && lines[1].starts_with("20000,1,,,,"), "{csv}");
+        assert!(lines[1].contains("no flow has delivered") && lines[3].starts_with("5,1,reno,"), "{csv}");
+        let page = fs::read_to_string(dirs[0].join("report.html")).unwrap();
+        assert!(page.contains("2 of 4 points have no run"));
     }
 
     #[test]

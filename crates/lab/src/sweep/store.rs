@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::grid::Point;
-use super::numbers::Numbers;
+use super::numbers::{Numbers, PointError};
 use crate::VERSION;
 use anabranch_report::output::{OutputError, write_atomically};
 
@@ -26,6 +26,9 @@ pub struct Outcome {
     pub packet_hops: u64,
     /// Every number of its summary.
     pub metrics: Map<String, Value>,
+    /// Why it has no run, in words; it has no numbers then, and is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
 }
 
 impl Outcome {
@@ -33,7 +36,18 @@ impl Outcome {
     pub fn new(point: &Point, numbers: Numbers) -> Outcome {
         let Numbers { controller, packet_hops, metrics, .. } = numbers;
         let (scenario, version) = (point.text.clone(), VERSION.to_owned());
-        Outcome { scenario, version, controller, packet_hops, metrics }
+        Outcome { scenario, version, controller, packet_hops, metrics, failed: None }
+    }
+
+    /// That `point` has no run, for `why`.
+    pub fn of_failure(point: &Point, why: &PointError) -> Outcome {
+        let (scenario, version, failed) = (point.text.clone(), VERSION.to_owned(), Some(why.to_string()));
+        Outcome { scenario, version, controller: String::new(), packet_hops: 0, metrics: Map::new(), failed }
+    }
+
+    /// Why it has no run, in words, if it has none.
+    pub fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
     }
 
     /// One of its numbers; none where there was none.
@@ -44,7 +58,8 @@ impl Outcome {
     /// What is there of `point` in `dir`: nothing, unless it was measured by this
     /// version, made from the same sources, from the very same scenario.
     pub fn read(dir: &Path, point: &Point) -> Option<Outcome> {
-        Outcome::of_text(&fs::read_to_string(file(dir, point)).ok()?, point).ok()
+        let found = Outcome::of_text(&fs::read_to_string(file(dir, point)).ok()?, point).ok();
+        found.filter(|outcome| outcome.failed.is_none())
     }
 
     /// As it is kept, and as it goes from one process to another.
@@ -66,8 +81,11 @@ impl Outcome {
         if found.scenario == point.text { Ok(found) } else { Err(StrangeOutcome::Scenario) }
     }
 
-    /// Keeps it in `dir`, which is there.
+    /// Keeps it in `dir`, which is there, unless it has no run: that is tried again.
     pub fn write(&self, dir: &Path, point: &Point) -> Result<(), OutputError> {
+        if self.failed.is_some() {
+            return Ok(());
+        }
         let text = self.to_text();
         write_atomically(&file(dir, point), |writer| writeln!(writer, "{text}"))
     }

@@ -56,6 +56,9 @@ const ONION_METRICS: &[Metric] = &[
     ("draw_entropy_bits", "entropy of a drawn relay", "bits"),
 ];
 
+/// The column that says why a point has no run.
+const FAILED: &str = "failed";
+
 /// The confidence of intervals over seeds.
 const CONFIDENCE: f64 = 0.95;
 
@@ -69,6 +72,11 @@ pub struct Combination<'s> {
 }
 
 impl Combination<'_> {
+    /// With how many seeds there was a run.
+    pub fn seeds(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.failed().is_none()).count()
+    }
+
     /// The mean of a number over the seeds, and half the width of its 95 % interval if
     /// there are two seeds or more; none if no seed has the number.
     pub fn mean(&self, metric: &str) -> Option<(f64, Option<f64>)> {
@@ -103,19 +111,24 @@ impl Sweep {
             .collect()
     }
 
-    /// Every point and every combination in one object.
+    /// Every point, every combination, and the points that have no run, in one object.
     pub fn to_json(&self, outcomes: &[Outcome]) -> Value {
         let set = |values: &[String]| -> Map<String, Value> {
             self.grid.iter().zip(values).map(|(key, value)| (key.key.clone(), json!(value))).collect()
         };
         let points = self.points.iter().zip(outcomes).map(|(point, outcome)| {
-            json!({
+            let is_there = outcome.failed().is_none();
+            let mut object = json!({
                 "set": set(&point.values),
                 "seed": point.seed,
-                "controller": outcome.controller,
+                "controller": is_there.then_some(&outcome.controller),
                 "metrics": outcome.metrics,
-                "packet_hops": outcome.packet_hops,
-            })
+                "packet_hops": is_there.then_some(outcome.packet_hops),
+            });
+            if let Some(failed) = outcome.failed() {
+                object["failed"] = json!(failed);
+            }
+            object
         });
         let combinations = self.combinations(outcomes).into_iter().map(|combination| {
             let means: Map<String, Value> = self
@@ -127,12 +140,17 @@ impl Sweep {
                     ((*metric).to_owned(), json!({ "mean": mean, "ci95": ci95 }))
                 })
                 .collect();
-            json!({ "set": set(combination.values), "seeds": combination.outcomes.len(), "metrics": means })
+            json!({ "set": set(combination.values), "seeds": combination.seeds(), "metrics": means })
         });
-        json!({ "points": points.collect::<Vec<_>>(), "combinations": combinations.collect::<Vec<_>>() })
+        json!({
+            "points": points.collect::<Vec<_>>(),
+            "combinations": combinations.collect::<Vec<_>>(),
+            "failed": self.failures(outcomes),
+        })
     }
 
-    /// A row for each point: the grid's values as they were written, the seed, every number.
+    /// A row for each point: the grid's values as they were written, the seed, every number. Where points have no run,
+    /// a column says why; their numbers are none.
     pub fn table(&self, outcomes: &[Outcome]) -> Table {
         let mut table = Table::new().meta("version", env!("CARGO_PKG_VERSION")).meta("scenario", &self.text);
         if let Some(point) = self.points.first() {
@@ -150,6 +168,10 @@ impl Sweep {
             let values = outcomes.iter().map(|outcome| outcome.metric(metric).unwrap_or(f64::NAN));
             table = table.column(metric, Column::F64(values.collect()));
         }
+        if outcomes.iter().any(|outcome| outcome.failed().is_some()) {
+            let why = outcomes.iter().map(|outcome| outcome.failed().unwrap_or_default().to_owned());
+            table = table.column(FAILED, Column::Str(why.collect()));
+        }
         table
     }
 
@@ -162,7 +184,7 @@ impl Sweep {
             let values = combinations.iter().map(|combination| combination.values[index].clone()).collect();
             table = table.column(&key.key, Column::Str(values));
         }
-        let seeds = combinations.iter().map(|combination| combination.outcomes.len() as u64).collect();
+        let seeds = combinations.iter().map(|combination| combination.seeds() as u64).collect();
         table = table.column("seeds", Column::U64(seeds));
         for (metric, ..) in self.metrics() {
             let found: Vec<_> = combinations.iter().map(|combination| combination.mean(metric)).collect();
@@ -176,23 +198,27 @@ impl Sweep {
     pub(super) fn stage_csv(&self, outcomes: &[Outcome], path: &Path) -> Result<Staged, OutputError> {
         let metrics: Vec<&str> = metric_names(outcomes).collect();
         let keys = self.grid.iter().map(|key| key.key.as_str());
+        let has_failed = outcomes.iter().any(|outcome| outcome.failed().is_some());
         let header = keys.chain(["seed", "controller", "packet_hops"]).chain(metrics.iter().copied());
+        let header = header.chain(has_failed.then_some(FAILED));
         let mut lines = vec![header.map(quoted).collect::<Vec<_>>().join(",")];
         for (point, outcome) in self.points.iter().zip(outcomes) {
             let numbers = metrics.iter().map(|metric| outcome.metric(metric).map_or(String::new(), |n| n.to_string()));
             let cells = point.values.iter().map(|value| quoted(value)).chain([
                 point.seed.to_string(),
                 quoted(&outcome.controller),
-                outcome.packet_hops.to_string(),
+                if outcome.failed().is_some() { String::new() } else { outcome.packet_hops.to_string() },
             ]);
-            lines.push(cells.chain(numbers).collect::<Vec<_>>().join(","));
+            let why = has_failed.then(|| quoted(outcome.failed().unwrap_or_default()));
+            lines.push(cells.chain(numbers).chain(why).collect::<Vec<_>>().join(","));
         }
         stage(path, |writer| lines.iter().try_for_each(|line| writeln!(writer, "{line}")))
     }
 }
 
 fn metric_names(outcomes: &[Outcome]) -> impl Iterator<Item = &str> {
-    outcomes.first().into_iter().flat_map(|outcome| outcome.metrics.keys().map(String::as_str))
+    let measured = outcomes.iter().find(|outcome| outcome.failed().is_none());
+    measured.into_iter().flat_map(|outcome| outcome.metrics.keys().map(String::as_str))
 }
 
 /// A cell of a CSV file. RFC 4180, 2.6 and 2.7.

@@ -135,7 +135,7 @@ impl CoordinationNode {
         let controller = registry::find(CONTROLLER)?.make(&setup, &toml::Table::new());
         let controller = controller.map_err(|why| io::Error::other(format!("{CONTROLLER}: {why}")))?;
         let rng = Rng::stream(random_seed(), "coordination");
-        let sessions = QuicSessions::new(peer, sessions, identity, controller, &rng)?;
+        let sessions = QuicSessions::new(peer, sessions, identity, local, controller, &rng)?;
         let mut runtime = Runtime::new(NoWork)?;
         runtime.add_gathering_in_order(socket, sessions)?;
         Ok(CoordinationNode { runtime, link, local })

@@ -13,8 +13,8 @@ use anabranch_proto::codec::CodecError;
 use anabranch_proto::session::{Closed, PeerKey, Remote, SessionConfig, SessionCounters, SessionId};
 use bytes::Bytes;
 use noq_proto::{
-    ClientConfig, Connection as Quic, ConnectionError, ConnectionHandle, Dir, EndpointConfig, Incoming,
-    SendDatagramError, StreamId, Transmit, TransportErrorCode, VarInt,
+    ClientConfig, Connection as Quic, ConnectionError, ConnectionHandle, Dir, Incoming, SendDatagramError, StreamId,
+    Transmit, TransportErrorCode, VarInt,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -25,6 +25,7 @@ use super::identity::{self, PeerIdentity};
 use super::stream::{Inbound, Outbound};
 use super::window::SharedWindow;
 use super::wire::WireApplication;
+use crate::reset::endpoint_config;
 
 /// What is free of an empty buffer of datagrams, at least.
 const MOST_SPACE: usize = config::DATAGRAM_BUFFER - 256;
@@ -143,13 +144,15 @@ impl<A: WireApplication> Books<A> {
     pub fn new(
         config: SessionConfig,
         identity: &PeerIdentity,
+        local: SocketAddr,
         controller: Box<dyn FlowController>,
         rng: Rng,
     ) -> Result<Books<A>, rustls::Error> {
         let began = Instant::now();
         let window = SharedWindow::new(&config, controller, rng, began);
         let (client, server) = config::configs(&config, identity, &window)?;
-        let endpoint = noq_proto::Endpoint::new(Arc::new(EndpointConfig::default()), Some(Arc::new(server)), true);
+        let endpoint = endpoint_config(identity.secret(), local);
+        let endpoint = noq_proto::Endpoint::new(Arc::new(endpoint), Some(Arc::new(server)), true);
         Ok(Books {
             config,
             endpoint,

@@ -10,6 +10,7 @@
 //!   nothing is remembered of it. Then its network's handshakes are counted ([`admission`]), and those that are
 //!   not complete are few and end soon.
 //!
+//! - A peer that begins again with its key at its address resets the sessions that it had ([`crate::reset`]).
 //! - Of a peer that sends more than anybody needs the rest is thrown away unread ([`budget`]).
 //!
 //! What one peer can have kept here: [`MOST_BACKLOG`](anabranch_proto::session::MOST_BACKLOG) of messages that
@@ -129,8 +130,8 @@ impl<A: WireApplication> Sessions<A> for Acting<'_, A> {
 }
 
 impl<A: WireApplication> QuicSessions<A> {
-    /// `app` and its sessions, none yet, of the peer `identity`. All sessions share `controller`; random numbers
-    /// are functions of `rng`.
+    /// `app` and its sessions, none yet, of the peer `identity`, at a socket that is bound to `local`. All sessions share
+    /// `controller`; random numbers are functions of `rng`.
     ///
     /// # Errors
     ///
@@ -139,10 +140,11 @@ impl<A: WireApplication> QuicSessions<A> {
         app: A,
         config: SessionConfig,
         identity: &PeerIdentity,
+        local: SocketAddr,
         controller: Box<dyn FlowController>,
         rng: &Rng,
     ) -> Result<QuicSessions<A>, rustls::Error> {
-        let books = Books::new(config, identity, controller, Rng::indexed(rng.numbered(0), "sessions", 0))?;
+        let books = Books::new(config, identity, local, controller, Rng::indexed(rng.numbered(0), "sessions", 0))?;
         Ok(QuicSessions {
             app,
             books,

@@ -157,13 +157,18 @@ impl World {
     }
 
     fn add(&mut self, config: SessionConfig) -> usize {
-        let identity = PeerIdentity::generate();
+        let local = (Ipv4Addr::LOCALHOST, 0).into();
+        self.add_at(local, PeerIdentity::generate(), config)
+    }
+
+    fn add_at(&mut self, local: SocketAddr, identity: PeerIdentity, config: SessionConfig) -> usize {
         let cubic = registry::find("cubic").unwrap();
         let controller = cubic.make(&Setup::new(config.packet, Time::ZERO), &toml::Table::new()).unwrap();
         let app = Notes { length: 1200, ..Notes::default() };
-        let peer = QuicSessions::new(app, config, &identity, controller, &Rng::stream(1, "test")).unwrap();
+        let socket = Socket::bind(local).unwrap();
+        let (local, rng) = (socket.local_addr().unwrap(), Rng::stream(1, "test"));
+        let peer = QuicSessions::new(app, config, &identity, local, controller, &rng).unwrap();
         self.identities.push(identity);
-        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         self.runtime.add_gathering_in_order(socket, peer).unwrap()
     }
 
@@ -326,6 +331,34 @@ fn who_vanishes_is_silent_then_gone_and_holds_nobody_up() {
     // What nobody answers has left the window to the other one.
     world.until("the other's datagrams", |world| world.app(1).datagrams_from(at_second) > 2000);
     world.until("its end", |world| world.app(0).events.contains(&Event::Closed(gone, Closed::TimedOut)));
+}
+
+/// A session's idle timeout is longer than these tests wait.
+#[test]
+fn who_begins_again_with_its_key_at_its_address_resets_the_sessions_that_it_had() {
+    let mut world = World::with_peers(1);
+    let (other, at_first) = world.joined_by_another(SessionConfig::default());
+    let (address, identity) = (other.address(0), other.identities[0].clone());
+    drop(other);
+    world.add_at(address, identity, SessionConfig::default());
+    let begun = world.runtime.now();
+    world.send(0, at_first, vec![1]);
+    world.until("its reset", |world| world.app(0).events.contains(&Event::Closed(at_first, Closed::ByPeer)));
+    let took = world.runtime.now().since(begun);
+    assert!(took < Duration::SECOND * 5, "{took:?}");
+    world.opened(0, 1);
+}
+
+#[test]
+fn nobody_else_at_its_address_resets_the_sessions_of_one_that_is_gone() {
+    let mut world = World::with_peers(1);
+    let (other, at_first) = world.joined_by_another(SessionConfig::default());
+    let address = other.address(0);
+    drop(other);
+    world.add_at(address, PeerIdentity::generate(), SessionConfig::default());
+    world.send(0, at_first, vec![1]);
+    world.run_for(Duration::SECOND * 3);
+    assert_eq!(world.app(0).closed(), []);
 }
 
 /// Others withhold them from one that is silent.

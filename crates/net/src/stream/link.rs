@@ -45,6 +45,9 @@ pub enum LinkError {
     /// An address is none.
     #[error("{0:?} is no address; expected HOST:PORT, as in 192.0.2.1:7443, [2001:db8::1]:7443 or stream.example:7443")]
     Address(String),
+    /// Nobody is there.
+    #[error("nobody is reached at {0}; expected an address of one host, as in 192.0.2.1:7443, and a port from 1 on")]
+    Nowhere(String),
     /// Nobody knows its names.
     #[error("no address is known of {0}: is the name right, and is there a network?")]
     Unknown(String),
@@ -69,12 +72,16 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// When there are none, or too many.
+    /// When there are none, or too many, or nobody can be at one.
     pub fn new(key: PeerKey, addresses: &[SocketAddr]) -> Result<Link, LinkError> {
         Link { key, addresses: addresses.iter().map(SocketAddr::to_string).collect(), is_private: false }.checked()
     }
 
     fn checked(self) -> Result<Link, LinkError> {
+        let is_nowhere = |address: &&String| address.parse().is_ok_and(|address| !is_somewhere(address));
+        if let Some(nowhere) = self.addresses.iter().find(is_nowhere) {
+            return Err(LinkError::Nowhere(nowhere.clone()));
+        }
         match self.addresses.len() {
             0 => Err(LinkError::NoAddress),
             count if count > MOST_ADDRESSES => Err(LinkError::TooMany(count)),
@@ -126,6 +133,11 @@ impl fmt::Display for Link {
     }
 }
 
+/// Whether somebody can be reached at `address`.
+pub fn is_somewhere(address: SocketAddr) -> bool {
+    address.port() > 0 && !address.ip().is_unspecified() && !address.ip().is_multicast()
+}
+
 /// Whether `address` is `HOST:PORT`.
 fn is_address(address: &str) -> bool {
     if address.parse::<SocketAddr>().is_ok() {
@@ -173,6 +185,7 @@ mod tests {
         ) {
             let addresses: Vec<SocketAddr> =
                 v4.into_iter().map(SocketAddr::from).chain(v6.into_iter().map(SocketAddr::from)).collect();
+            prop_assume!(addresses.iter().all(|address| is_somewhere(*address)));
             let link = Link::new(PeerKey(key), &addresses).unwrap();
             prop_assert_eq!(link.to_string().parse(), Ok(link.clone()));
             let mut found = link.look_up().unwrap();
@@ -212,6 +225,10 @@ mod tests {
         assert!(matches!(read(&format!("anabranch://{}@192.0.2.1:1", "g".repeat(64))), Err(LinkError::Key(_))));
         for wrong in ["", "192.0.2.1", "example:0", "example:65536", "exa mple:1", ":1", "[::1]", "2001:db8::1"] {
             assert_eq!(read(&format!("anabranch://{key}@{wrong}")), Err(LinkError::Address(wrong.into())), "{wrong}");
+        }
+        for nowhere in ["192.0.2.1:0", "0.0.0.0:7443", "[::]:7443", "224.0.0.1:7443"] {
+            assert_eq!(read(&format!("anabranch://{key}@{nowhere}")), Err(LinkError::Nowhere(nowhere.into())));
+            assert!(Link::new(PeerKey::default(), &[nowhere.parse().unwrap()]).is_err(), "{nowhere}");
         }
         assert_eq!(read(&format!("anabranch://{key}@{}", ["h:1"; 9].join(","))), Err(LinkError::TooMany(9)));
         let upper = format!(" ANABRANCH://{}@stream.example:7443/ ", key.to_uppercase());

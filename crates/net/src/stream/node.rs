@@ -418,7 +418,7 @@ impl Node {
         let local = socket.local_addr()?;
         let rng = Rng::stream(random_seed(), "stream sessions");
         let peer = MaybeLiar::new(peer, lie, Rng::stream(random_seed(), "lies"));
-        let mut sessions = QuicSessions::new(peer, SessionConfig::default(), &identity, controller, &rng)?;
+        let mut sessions = QuicSessions::new(peer, SessionConfig::default(), &identity, local, controller, &rng)?;
         sessions.set_bounds(Bounds { rate: limit, ..Bounds::default() });
         runtime.add_gathering_in_order(socket, sessions)?;
         let (events, receiver) = mpsc::channel(MOST_EVENTS);

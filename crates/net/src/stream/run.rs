@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use super::content::Signed;
 use super::events::{NodeEvent, Peer, Video};
 use super::outages::Outages;
-use super::snapshot::{Feed, Role, ServerFigures, Snapshot, State};
+use super::snapshot::{Feed, NOTHING_COMES, Role, ServerFigures, Snapshot, State};
 use super::tally::Tally;
 use crate::runtime::Runtime;
 use crate::sessions::Sent;
@@ -60,6 +60,7 @@ pub(super) struct Running {
     state: State,
     stream: Option<StreamInfo>,
     forged: u64,
+    played: Played,
     /// Of packets that the application did not take: the first, and how many.
     gap: Option<(u64, u64)>,
     untaken: u64,
@@ -132,6 +133,7 @@ impl Running {
             state,
             stream: None,
             forged: 0,
+            played: Played::default(),
             gap: None,
             untaken: 0,
             source: (0, 0),
@@ -233,6 +235,7 @@ impl Running {
                     self.notify(NodeEvent::Restarted);
                 }
                 (self.state, self.stream) = (State::Live, Some(info));
+                self.played.at = self.runtime.now();
                 NodeEvent::Welcomed(info)
             }
             ClientEvent::Overloaded => {
@@ -286,6 +289,10 @@ impl Running {
         let before = self.tally.received;
         let key = self.key;
         self.tally.count(peer.open_sessions().map(|(session, remote, traffic)| (session, remote.key == key, traffic)));
+        let state = match peer.app().peer() {
+            StreamPeer::Client(client) if self.state == State::Live => self.played.look(now, client),
+            _ => self.state.clone(),
+        };
         let (last_at, sent_before) = std::mem::replace(&mut self.last_figures, (now, peer.sent().bytes));
         let span = now.since(last_at).as_secs_f64().max(1e-3);
         let rate = |bytes: u64| Rate::from_bytes_per_sec_f64(bytes as f64 / span);
@@ -293,7 +300,7 @@ impl Running {
         let Tally { received, from_server, too_long, narrowest, narrow_sessions, .. } = self.tally;
         let mut snapshot = Snapshot {
             uptime: now.since(Time::ZERO),
-            state: self.state.clone(),
+            state,
             forged_packets: self.forged,
             received_bytes: received,
             sent_bytes: all_sent.bytes,
@@ -332,6 +339,33 @@ impl Running {
                 server.set_load(load);
             }
         });
+    }
+}
+
+/// What has gone to a viewer's players.
+#[derive(Clone, Copy, Debug, Default)]
+struct Played {
+    /// How many packets, and how many they missed, as of the last look.
+    packets: u64,
+    skipped: u64,
+    /// When more had come, or the server let the viewer in.
+    at: Time,
+}
+
+impl Played {
+    fn look(&mut self, now: Time, client: &Client<std::net::SocketAddr, Signed>) -> State {
+        self.state(now, client.played(), client.skipped(), client.patience() + NOTHING_COMES)
+    }
+
+    /// How a viewer is that was let in, for whose players so many packets came, and so many did not, and that is silent
+    /// when none came for `most`.
+    fn state(&mut self, now: Time, packets: u64, skipped: u64, most: Duration) -> State {
+        if packets > self.packets {
+            self.at = now;
+        }
+        let (span, is_missed) = (now.since(self.at), skipped > self.skipped);
+        (self.packets, self.skipped) = (packets, skipped);
+        if span < most { State::Live } else { State::Silent { span, is_missed } }
     }
 }
 
@@ -394,4 +428,24 @@ fn of_server(
     let parent_changes = server.tracker().parent_changes();
     to.server = Some(ServerFigures { source_bytes, source_packets, parent_changes });
     to.overlay = Some((Duration::ZERO, server.overlay(now)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_viewer_for_whom_nothing_comes_any_more_is_silent_until_it_does() {
+        let at = |seconds: u64| Time::ZERO + Duration::SECOND * seconds;
+        let mut played = Played { at: at(10), ..Played::default() };
+        let mut state = |seconds, packets, skipped| played.state(at(seconds), packets, skipped, Duration::SECOND * 5);
+        let silent = |seconds, is_missed| State::Silent { span: Duration::SECOND * seconds, is_missed };
+        assert_eq!(state(11, 0, 0), State::Live, "it was let in only now");
+        assert_eq!(state(15, 0, 0), silent(5, false));
+        assert_eq!(state(16, 100, 0), State::Live);
+        assert_eq!(state(20, 100, 0), State::Live);
+        assert_eq!(state(21, 100, 0), silent(5, false), "it has played before");
+        assert_eq!(state(22, 100, 7), silent(6, true));
+        assert_eq!(state(23, 101, 7), State::Live);
+    }
 }

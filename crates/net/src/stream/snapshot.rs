@@ -11,6 +11,10 @@ use anabranch_proto::stream::traffic::Traffic;
 
 use super::outages::Outage;
 
+/// A viewer for whose players nothing has come for so long, beyond what a missing packet is waited for, is
+/// [silent](State::Silent): by then a picture stands still.
+pub const NOTHING_COMES: Duration = Duration::from_millis(2500);
+
 /// Server or viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -27,6 +31,13 @@ pub enum State {
     Connecting,
     /// The stream runs.
     Live,
+    /// The server has let a viewer in, and nothing comes that could be played.
+    Silent {
+        /// Since then, or since the last packet.
+        span: Duration,
+        /// What is missing is known, since the source has signed it.
+        is_missed: bool,
+    },
     /// The server has no room for another viewer; it is asked again.
     Overloaded,
     /// The server is not reached, in words why; it is tried again.

@@ -351,9 +351,10 @@ impl Doomed {
         let stop = Arc::clone(&is_killed);
         let thread = thread::spawn(move || {
             let app = StreamPeer::Client(Client::<SocketAddr, C>::new(config));
-            let peer = QuicSessions::new(app, SessionConfig::default(), &identity, controller, &rng).unwrap();
-            let mut runtime = Runtime::new(NoWork).unwrap();
             let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let local = socket.local_addr().unwrap();
+            let peer = QuicSessions::new(app, SessionConfig::default(), &identity, local, controller, &rng).unwrap();
+            let mut runtime = Runtime::new(NoWork).unwrap();
             runtime.add_gathering_in_order(socket, peer).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 let soon = runtime.now() + Duration::from_millis(20);

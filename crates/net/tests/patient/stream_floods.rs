@@ -143,9 +143,10 @@ fn flood(to: SocketAddr, key: Option<PeerKey>, is_over: &AtomicBool, sent: &Atom
     let cubic = registry::find("cubic").unwrap();
     let controller = cubic.make(&Setup::new(SessionConfig::PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let config = SessionConfig::default();
-    let peer = QuicSessions::new(Flooder::default(), config, &identity, controller, &rng).unwrap();
-    let mut runtime = Runtime::new(NoWork).unwrap();
     let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let local = socket.local_addr().unwrap();
+    let peer = QuicSessions::new(Flooder::default(), config, &identity, local, controller, &rng).unwrap();
+    let mut runtime = Runtime::new(NoWork).unwrap();
     let peer = runtime.add_gathering_in_order(socket, peer).unwrap();
     let (messages, datagrams) = (kinds("message"), kinds("datagram"));
     while !is_over.load(Ordering::Relaxed) {

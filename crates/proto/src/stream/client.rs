@@ -225,6 +225,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.skipped
     }
 
+    /// How long it waits for what is missing.
+    pub fn patience(&self) -> Duration {
+        self.config.buffer.patience
+    }
+
     /// What it holds of the stream.
     pub fn receiving(&self) -> Option<&Receiving<C>> {
         self.watching.as_ref().map(|watching| &watching.receiving)

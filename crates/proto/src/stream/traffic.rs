@@ -30,15 +30,20 @@ impl Traffic {
     /// A datagram left, which took `bytes`.
     #[inline]
     pub fn on_datagram<C: Content>(&mut self, datagram: &Datagram<C>, bytes: u64) {
-        let count = match datagram {
+        *self.of_datagram(datagram) += bytes;
+    }
+
+    /// What is counted of such datagrams.
+    #[inline]
+    pub fn of_datagram<C: Content>(&mut self, datagram: &Datagram<C>) -> &mut u64 {
+        match datagram {
             Datagram::Packet { .. } => &mut self.packets,
             Datagram::Manifest(_) => &mut self.manifests,
             Datagram::Have(_) => &mut self.maps,
             Datagram::Want(_) | Datagram::WantManifests(..) => &mut self.wants,
             Datagram::Explore { .. } => &mut self.explored,
             Datagram::Mass(..) => &mut self.gossip,
-        };
-        *count += bytes;
+        }
     }
 
     /// The same of two peers, or of two times.
@@ -87,8 +92,8 @@ impl Traffic {
 pub struct Overhead {
     /// All of them: the sum of the others.
     pub all: f64,
-    /// Packets of the stream that came a second time, too late for players, or not at all. What a peer's own queue
-    /// has dropped never left, and is taken off here, whatever it was.
+    /// Packets of the stream that came a second time, too late for players, or not at all. What still waits to leave at
+    /// the end, whatever it is, is taken off here.
     pub repeated: f64,
     /// As in [`Traffic`].
     pub manifests: f64,
@@ -151,7 +156,7 @@ mod tests {
             acks: 7,
             sessions: 8,
         };
-        // Of the packets, 1000 bytes came first, and 50 were dropped before they left.
+        // Of the packets, 1000 bytes came first, and 50 wait yet.
         let overhead = traffic.overhead(1200 + 36 - 50, 1000.0);
         assert!((overhead.all - 18.6).abs() < 1e-9 && (overhead.repeated - 15.0).abs() < 1e-9, "{overhead:?}");
         let sum: f64 = overhead.kinds().iter().map(|(.., percent)| percent).sum();

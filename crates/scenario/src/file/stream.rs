@@ -13,7 +13,7 @@ use super::shape::{
 };
 use super::values::{BitRate, Millis, Number, Seconds, Seed, Share, Whole, Word, Words};
 use crate::stream::{
-    Audience, Churn, HIGHEST_BITRATE, Helper, LONGEST_BUFFER_S, LONGEST_RUN_S, Liars, MOST_CLIENTS, Rates,
+    Audience, Churn, HIGHEST_BITRATE, Helper, LONGEST_BUFFER_S, LONGEST_RUN_S, Liars, MOST_CLIENTS, OPENING, Rates,
     SHORTEST_BUFFER, StreamConfig, StreamScenario,
 };
 
@@ -196,7 +196,7 @@ pub fn scenario(file: &Section<File>) -> Result<StreamScenario, Problem> {
     let scenario = StreamScenario {
         seed: file.run.as_ref().map_or(standard.seed, |run| run.seed.or_standard(standard.seed)),
         duration: file.run.as_ref().map_or(standard.duration, |run| run.seconds.or_standard(standard.duration)),
-        audience: file.audience.audience(&stream)?,
+        audience: file.audience.audience(&stream, file.stream.as_ref().and_then(|stream| stream.bitrate.as_ref()))?,
         stream,
         churn: Churn::default(),
         liars: file.liars.as_ref().map_or(Ok(standard.liars), |liars| liars.liars())?,
@@ -204,13 +204,17 @@ pub fn scenario(file: &Section<File>) -> Result<StreamScenario, Problem> {
     };
     let helper = file.helper.as_ref().map(|helper| helper.helper(&scenario)).transpose()?;
     let churn = file.churn.as_ref().map_or(Ok(standard.churn), |churn| churn.churn(scenario.duration))?;
-    if scenario.audience.arrival >= scenario.duration
-        && let Some(arrival) = &file.audience.arrival_s
-    {
-        return Err(arrival.wrong(format!(
-            "the run is over after {}, before all have come; expected a shorter time or more run.seconds",
-            scenario.duration
-        )));
+    if scenario.audience.arrival >= scenario.duration {
+        let over = format!("the run is over after {}, before all have come", scenario.duration);
+        let arrival = scenario.audience.arrival;
+        return Err(match (&file.audience.arrival_s, file.run.as_ref().and_then(|run| run.seconds.as_ref())) {
+            (Some(said), _) => said.wrong(format!("{over}; expected a shorter time or more run.seconds")),
+            (None, Some(said)) => said.wrong(format!(
+                "{over}, who come over {arrival} unless audience.arrival_s says otherwise; expected more, or an \
+                 audience.arrival_s of less"
+            )),
+            (None, None) => file.audience.wrong(over),
+        });
     }
     Ok(StreamScenario { churn, helper, ..scenario })
 }
@@ -247,7 +251,8 @@ impl Section<StreamKeys> {
 }
 
 impl Section<AudienceKeys> {
-    fn audience(&self, stream: &StreamConfig) -> Result<Audience, Problem> {
+    /// Of viewers of `stream`, whose rate stands in `bitrate` if it is said.
+    fn audience(&self, stream: &StreamConfig, bitrate: Option<&Said<BitRate>>) -> Result<Audience, Problem> {
         let standard = StreamScenario::standard().audience;
         if let Some(loss) = self.loss.as_ref().filter(|loss| ***loss == 1.0) {
             return Err(loss.wrong("no packet would ever arrive; expected less than 1"));
@@ -270,16 +275,23 @@ impl Section<AudienceKeys> {
                 every.wrong("lines are drawn anew from a uniform distribution; expected upload = { least, most }")
             );
         }
-        for (said, rate, who) in [
-            (&self.download, audience.download, "a viewer's line could not take"),
-            (&self.server_upload, audience.server_upload, "the server could not send"),
+        for (said, rate, key, who) in [
+            (&self.download, audience.download, "download", "a viewer's line could not take"),
+            (&self.server_upload, audience.server_upload, "server_upload", "the server could not send"),
         ] {
-            if rate < stream.bitrate
-                && let Some(said) = said
-            {
-                let bitrate = stream.bitrate;
-                return Err(said.wrong(format!("{who} a stream of {bitrate} even once; expected at least that")));
+            let rate_of_stream = stream.bitrate;
+            if rate >= rate_of_stream {
+                continue;
             }
+            let words = format!("{who} a stream of {rate_of_stream} even once");
+            return Err(match (said, bitrate) {
+                (Some(said), _) => said.wrong(format!("{words}; expected at least that")),
+                (None, Some(bitrate)) => bitrate.wrong(format!(
+                    "{words}: its rate is {rate} unless audience.{key} says otherwise; expected no more than that, or \
+                     an audience.{key} of \"{rate_of_stream}\" or more"
+                )),
+                (None, None) => self.wrong(words),
+            });
         }
         Ok(audience)
     }
@@ -291,6 +303,11 @@ impl Section<ChurnKeys> {
         let kill_at = match (&self.kill_at_s, &self.kill_share) {
             (Some(at), _) if **at >= duration => {
                 return Err(at.wrong(format!("the run is over after {duration}; expected an earlier time")));
+            }
+            (Some(at), _) if kill_share > 0.0 && **at < OPENING => {
+                return Err(at.wrong(format!(
+                    "the first viewer comes after {OPENING}, so that nobody would die; expected a later time"
+                )));
             }
             (Some(at), _) => **at,
             (None, Some(share)) if **share > 0.0 => {
@@ -470,6 +487,22 @@ mod tests {
             ("[audience]\nclients = 3\n[stream]\nbitrate = \"2 Gbit/s\"\n", "stream.bitrate", "at most"),
             ("[audience]\nclients = 3\ndownload = \"1 Mbit/s\"\n", "audience.download", "even once"),
             ("[audience]\nclients = 3\nserver_upload = \"1 Mbit/s\"\n", "audience.server_upload", "even once"),
+            (
+                "[audience]\nclients = 3\n[stream]\nbitrate = \"30 Mbit/s\"\n",
+                "stream.bitrate",
+                "audience.server_upload",
+            ),
+            (
+                "[audience]\nclients = 3\nserver_upload = \"100 Mbit/s\"\n[stream]\nbitrate = \"60 Mbit/s\"\n",
+                "stream.bitrate",
+                "audience.download",
+            ),
+            ("[run]\nseconds = 8\n[audience]\nclients = 3\n", "run.seconds", "audience.arrival_s"),
+            (
+                "[audience]\nclients = 3\n[churn]\nkill_share = 1\nkill_at_s = 0\n",
+                "churn.kill_at_s",
+                "nobody would die",
+            ),
             ("[audience]\nclients = 3\nloss = 1\n", "audience.loss", "ever arrive"),
             ("[audience]\nclients = 3\narrival_s = 60\n", "audience.arrival_s", "before all have come"),
             ("[audience]\nclients = 3\n[churn]\nkill_share = 0.2\n", "churn", "kill_at_s"),

@@ -141,7 +141,7 @@ impl Seen {
             clients: viewers.len() as u64,
             started: startup.len() as u64,
             killed: killed.map_or(0, |(_, count)| count),
-            delivered_percent: 100.0 * played as f64 / ((played + missed) as f64).max(1.0),
+            delivered_percent: 100.0 * played as f64 / (played + missed) as f64,
             skipped_packets: missed,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Args, say};
 use crate::failure::Failure;
 use crate::research::run::application::{rows, whole};
-use crate::research::run::{print_labelled, timed};
+use crate::research::run::{print_labelled, say_written, timed};
 
 /// A run with real peers.
 pub struct OnRealPeers<'a> {
@@ -110,18 +110,16 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
     }
     let (on_packets, wall_s) = timed(&OnRealPeers::new(scenario)?, &name)?;
     let finished = FinishedRun { scenario, measured: &on_packets.measured, name: &name, wall_s };
-    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
-    if args.what.json {
+    let printed = if args.what.json {
         let mut object = finished.to_json();
         object["on_packets"] = extra(&on_packets);
-        writeln!(stdout, "{object}")?;
+        writeln!(stdout, "{object}")
     } else {
-        print_labelled(&rows(&finished, []), &mut stdout)?;
-    }
-    for (path, what) in written.into_iter().flatten() {
-        eprintln!("wrote {}: {what}", path.display());
-    }
+        print_labelled(&rows(&finished, []), &mut stdout)
+    };
+    say_written(args.out.as_deref(), |out| finished.write(out))?;
+    printed?;
     say_all(&on_packets);
     whole(&finished)?;
     verdict(&on_packets.warnings())

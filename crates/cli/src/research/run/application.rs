@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anabranch_lab::finished::{Application, FinishedRun, Metrics};
 use anabranch_lab::parallel::Progress;
 
-use super::{Asked, print_labelled, timed_under};
+use super::{Asked, print_labelled, say_written, timed_under};
 use crate::failure::Failure;
 
 /// Runs the scenario until its end or Ctrl-C.
@@ -16,18 +16,16 @@ where
 {
     let (measured, wall_s) = timed_under(progress, scenario, &asked.name)?;
     let finished = FinishedRun { scenario, measured: &measured, name: &asked.name, wall_s };
-    let written = asked.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
-    if asked.json {
-        writeln!(stdout, "{}", finished.to_json())?;
+    let printed = if asked.json {
+        writeln!(stdout, "{}", finished.to_json())
     } else {
         let hops = finished.metrics().packet_hops() as f64;
         let clock = format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6);
-        print_labelled(&rows(&finished, [("wall clock", clock)]), &mut stdout)?;
-    }
-    for (path, what) in written.into_iter().flatten() {
-        eprintln!("wrote {}: {what}", path.display());
-    }
+        print_labelled(&rows(&finished, [("wall clock", clock)]), &mut stdout)
+    };
+    say_written(asked.out.as_deref(), |out| finished.write(out))?;
+    printed?;
     whole(&finished)
 }
 

@@ -13,7 +13,7 @@ use anabranch_lab::parallel::{Job, Progress};
 use anabranch_report::output::Staged;
 use anabranch_scenario::flows::Stack;
 
-use super::{Asked, print_labelled, timed_under};
+use super::{Asked, print_labelled, say_written, timed_under};
 use crate::failure::Failure;
 use crate::table;
 
@@ -110,21 +110,18 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Writes its files and prints it; inside, whether it was interrupted.
+    /// Prints it and writes its files; inside, whether it was interrupted.
     pub fn show(&self) -> Result<Result<(), Failure>, Failure> {
         let Shown { scenario, measured, name, wall_s, .. } = *self;
         let summary = FlowsSummary::of(scenario, measured);
         let finished = FlowsFinished { scenario, measured, summary: &summary, name, wall_s };
-        let written = self.out.map(|out| finished.write(out)).transpose()?;
         let mut stdout = io::stdout().lock();
-        if self.json {
-            writeln!(stdout, "{}", finished.to_json())?;
-        } else {
-            print(&finished, &mut stdout)?;
-        }
-        for (path, what) in written.into_iter().flatten() {
-            eprintln!("wrote {}: {what}", path.display());
-        }
+        let printed = match self.json {
+            true => writeln!(stdout, "{}", finished.to_json()),
+            false => print(&finished, &mut stdout),
+        };
+        say_written(self.out, |out| finished.write(out))?;
+        printed?;
         Ok(match finished.interrupted() {
             true => {
                 let (done, all) = (measured.length, scenario.length);

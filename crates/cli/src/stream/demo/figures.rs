@@ -123,7 +123,7 @@ pub fn of(measured: &Measured<'_>) -> Figures {
         killed: viewers.iter().filter(|viewer| viewer.is_killed).count(),
         liars: viewers.iter().filter(|viewer| viewer.lie.is_some()).count(),
         excluded: measured.excluded,
-        delivered_percent: 100.0 * played as f64 / ((played + skipped) as f64).max(1.0),
+        delivered_percent: 100.0 * played as f64 / (played + skipped) as f64,
         skipped_packets: skipped,
         savings_percent: 100.0 * (1.0 - server_bytes as f64 / delivered.max(1.0)),
         startup_p95_s: quantile(starts, 0.95),
@@ -143,7 +143,7 @@ impl Figures {
     /// Each with what it says, for people.
     pub fn words(&self) -> Vec<(&'static str, String)> {
         let seconds = |seconds: Option<f64>| seconds.map_or("–".to_owned(), |seconds| format!("{seconds:.2} s"));
-        let percent = |percent: f64| format!("{percent:.2} %");
+        let percent = |percent: f64| if percent.is_finite() { format!("{percent:.2} %") } else { "–".to_owned() };
         let megabytes = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
         let who = format!("{} ({} killed, {} lying)", self.clients, self.killed, self.liars);
         let mut words = vec![

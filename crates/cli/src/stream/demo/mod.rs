@@ -179,24 +179,28 @@ impl Source {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let (figures, report) = play(args, &interrupt)?;
-    let page = args.out.join("report.html");
+    // First, for where there is no room for files; that nobody reads it is no reason to write none.
+    let printed = match args.json {
+        true => printer::print_line(&serde_json::to_string(&figures)?),
+        false => crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock()).map_err(Failure::from),
+    };
+    let (file, page) = (write(&figures, &args.out)?, args.out.join("report.html"));
     report.write(&page)?;
-    if args.json {
-        printer::print_line(&serde_json::to_string(&figures)?)?;
-    } else {
-        crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
-    }
-    eprintln!("wrote {} and {}", figures_file(&args.out).display(), page.display());
-    Ok(())
+    eprintln!("wrote {} and {}", file.display(), page.display());
+    printed
 }
 
-fn figures_file(out: &Path) -> PathBuf {
-    out.join("figures.json")
+/// Writes the demo's figures into `out`: where they are.
+pub fn write(figures: &Figures, out: &Path) -> Result<PathBuf, Failure> {
+    let file = out.join("figures.json");
+    write_atomically(&file, |writer| Ok(serde_json::to_writer_pretty(writer, figures)?))?;
+    Ok(file)
 }
 
-/// Runs the demo and writes its figures: those, and what a page tells of it.
+/// Runs the demo: its figures, and what a page tells of it.
 pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Failure> {
     let cast = args.cast()?;
+    let pattern = Pattern::new(PatternConfig { bits_per_s: args.bitrate.bits_per_sec(), ..PatternConfig::default() })?;
     create_dir(&args.out)?;
     let frames_per_s = PatternConfig::default().frames_per_s;
     let (node, video, mut events) = StreamNode::serve(ServeOptions {
@@ -208,7 +212,6 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
         most_of_network: 2 * args.clients as usize + 16,
         ..ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), SERVER)
     })?;
-    let pattern = Pattern::new(PatternConfig { bits_per_s: args.bitrate.bits_per_sec(), ..PatternConfig::default() })?;
     let mut source = Source { pattern, cutter: Cutter::default(), next: Instant::now(), sent: Vec::new(), bytes: 0 };
     let link = node.link().to_string();
     let say = |words: &str| crate::network::say(args.json, words);
@@ -262,7 +265,6 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
     let report = page::of(&measured, &figures);
     drop(viewers);
     node.stop()?;
-    write_atomically(&figures_file(&args.out), |writer| Ok(serde_json::to_writer_pretty(writer, &figures)?))?;
     Ok((figures, report))
 }
 

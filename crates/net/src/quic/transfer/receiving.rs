@@ -8,7 +8,7 @@ use anabranch_proto::overlay::message::Code;
 use anabranch_proto::seal::{Identity, SessionId};
 use anabranch_proto::transfer::{Event, Limits, Owner, Partial, Senders, StoreError, TransferError};
 use noq::crypto::rustls::QuicServerConfig;
-use noq::{Endpoint, EndpointConfig, SendStream, TokioRuntime, TransportConfig, VarInt};
+use noq::{Endpoint, SendStream, TokioRuntime, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
 use super::arriving::Arriving;
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::disk::DiskStore;
 use crate::quic::identity;
+use crate::reset::endpoint_config;
 use crate::setup::random_seed;
 use crate::udp::enlarge_buffers;
 
@@ -65,7 +66,9 @@ impl Receiver {
             let socket = UdpSocket::bind(listen)?;
             // A sender's first bursts are longer than a usual buffer.
             enlarge_buffers(&socket);
-            Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
+            // Who sends to this receiver's former life learns at once that it is over.
+            let endpoint = endpoint_config(identity.secret(), socket.local_addr()?);
+            Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime))
         };
         let endpoint = bind().map_err(|why| TransferError::Socket { address: listen, why: Arc::new(why) })?;
         Ok(Receiver { endpoint, shared: Arc::new(Shared::new(store, limits, senders)) })
