@@ -19,6 +19,9 @@ use crate::network::socket_address;
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The file with its secret.
+const KEY: &str = "key";
+
 /// The file with what an authority has seen and signed.
 const SEEN: &str = "seen.json";
 
@@ -45,12 +48,15 @@ pub struct Args {
 
 /// Runs until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let folder = args.state.open("onion-authority")?;
-    let key = SecretKey::from_seed(&folder.seed("key")?);
+    const VERB: &str = "onion-authority";
+    // The key may be asked for while the authority runs.
     let Some(path) = &args.network else {
+        let key = SecretKey::from_seed(&args.state.look_into(VERB)?.seed(KEY)?);
         println!("{}", digits(&key.public()));
         return Ok(());
     };
+    let folder = args.state.open(VERB)?;
+    let key = SecretKey::from_seed(&folder.seed(KEY)?);
     let config = network::read(path)?.authorities;
     let own = config.authorities.iter().find(|(public, _)| *public == key.public());
     let Some(&(_, address)) = own else {
