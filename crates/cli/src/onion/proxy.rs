@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         hops: usize::from(args.hops),
         placement: args.placement.clone(),
         placement_back: args.placement.clone(),
-        packets_per_key: network.packets_per_key,
+        packets_per_key: network.authorities.packets_per_key,
         secrecy: Secrecy::Sealed,
         mixing: args.delay.map(Duration::from_millis),
     };

@@ -267,6 +267,7 @@ pub fn say_found(found: &Found) -> Result<Option<String>, Failure> {
         Found::Refused { authority, why } => format!("authority {} does not list this relay: {why}", authority + 1),
         Found::Disbelieved(why) => why.to_string(),
         Found::NoAnswer(why) => why.to_string(),
+        Found::OtherTerms(other) => return Err(Failure::new(other.to_string())),
         Found::NotKept(why) => return Err(Failure::new(format!("what was seen of the directory is not kept: {why}"))),
     };
     eprintln!("{words}");

@@ -19,7 +19,7 @@ use anabranch_control::units::Rate;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::Cryptography;
 use anabranch_onion::directory::{
-    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Family, Member, PublicKey, SecretKey, UnixTime,
+    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Family, Member, PublicKey, SecretKey, Terms, UnixTime,
 };
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::node::{
@@ -417,6 +417,8 @@ fn network<C: Cryptography>(relays: u16, per_family: u16, seed: u64) -> (Documen
         valid_until: UnixTime((EPOCH + 3) * 3600),
         previous: DocumentHash::default(),
         members,
+        // Nobody asks: all of a simulated network are of one scenario.
+        terms: Terms::default(),
     };
     (document, made)
 }

@@ -15,7 +15,9 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_onion::directory::document::MOST_DOCUMENT;
 use anabranch_onion::directory::message::Refusal;
-use anabranch_onion::directory::{Document, Message, Remembered, SignedDescriptor, UnixTime, View, ViewError};
+use anabranch_onion::directory::{
+    Document, Message, OtherTerms, Remembered, SignedDescriptor, UnixTime, View, ViewError,
+};
 use futures_util::future::join_all;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -53,6 +55,8 @@ pub enum Found {
     /// What an authority handed out is not to be believed.
     Disbelieved(ViewError),
     /// An authority could not be asked.
+    /// The list is not of what the network's file says that all have alike; nothing is looked for any more.
+    OtherTerms(OtherTerms),
     NoAnswer(ExchangeError),
     /// What was seen could not be written down; nothing newer is used then, or a restart would believe older lists.
     NotKept(io::Error),
@@ -267,6 +271,12 @@ impl Followed {
         if let Err(why) = (self.following.keep)(&self.view.remembered()) {
             self.report(Found::NotKept(why)).await;
             return false;
+        let own = self.following.network.authorities.terms();
+        let listed = self.view.document(wall()).map(|document| document.terms);
+        if let Some(other) = listed.ok().and_then(|listed| own.check(listed).err()) {
+            self.report(Found::OtherTerms(other)).await;
+            return false;
+        }
         }
         let document = self.view.document(wall()).map(|document| Box::new(document.clone()));
         match document {

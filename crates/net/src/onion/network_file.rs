@@ -54,8 +54,6 @@ struct Entry {
 pub struct NetworkFile {
     /// Who makes the list of relays, and how.
     pub authorities: AuthorityConfig,
-    /// k.
-    pub packets_per_key: PacketsPerKey,
 }
 
 /// Reads a network's file.
@@ -123,8 +121,10 @@ fn network(file: File) -> Result<NetworkFile, Problem> {
             (asked.span().start, "key `packets_per_key`: 0; expected 1 (a new key for each packet) or more".to_owned())
         })?,
     };
-    let authorities = AuthorityConfig { authorities, threshold, epoch_s, round, valid_epochs: VALID_EPOCHS };
-    Ok(NetworkFile { authorities, packets_per_key })
+    let valid_epochs = VALID_EPOCHS;
+    Ok(NetworkFile {
+        authorities: AuthorityConfig { authorities, threshold, epoch_s, round, valid_epochs, packets_per_key },
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(network.authorities.authorities[2].1, "192.0.2.3:7555".parse().expect("an address"));
         assert_eq!(network.authorities.authorities[2].0, PublicKey([3; 32]));
         assert_eq!((network.authorities.threshold, network.authorities.epoch_s), (2, 3600));
-        assert_eq!(network.packets_per_key, PacketsPerKey::STANDARD);
+        assert_eq!(network.authorities.packets_per_key, PacketsPerKey::STANDARD);
     }
 
     #[test]
@@ -157,7 +157,8 @@ mod tests {
         let (_, rest) = page.split_once("```toml\n").expect("the page shows a file");
         let (text, _) = rest.split_once("```").expect("it ends");
         let network = parse(text).expect("it is right");
-        assert_eq!((network.authorities.authorities.len(), network.packets_per_key), (3, PacketsPerKey::STANDARD));
+        let AuthorityConfig { authorities, packets_per_key, .. } = network.authorities;
+        assert_eq!((authorities.len(), packets_per_key), (3, PacketsPerKey::STANDARD));
     }
 
     #[test]

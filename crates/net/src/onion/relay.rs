@@ -137,7 +137,7 @@ where
         // Nothing can be opened until a list says what this relay's place is.
         let nothing =
             EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
-        let k = network.packets_per_key;
+        let k = network.authorities.packets_per_key;
         let relay = Relay::new(k, Limits::standard(k), nothing, [random_seed(), random_seed()]);
         let node = RelayNode::new(relay, Members::default(), service)
             .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit)

@@ -88,7 +88,7 @@ fn user(network: &NetworkFile, cover: Cover, watched: &Watched, stop: &AtomicBoo
             hops: 3,
             placement: "timeouts".to_owned(),
             placement_back: "timeouts".to_owned(),
-            packets_per_key: network.packets_per_key,
+            packets_per_key: network.authorities.packets_per_key,
             secrecy: Secrecy::Sealed,
             mixing: None,
         },
