@@ -26,9 +26,9 @@ impl NetworkArg {
 
 /// Reads the network's file at `path`.
 pub fn read(path: &Path) -> Result<NetworkFile, Failure> {
-    let text = fs::read_to_string(path)
+    let bytes = fs::read(path)
         .map_err(|why| Failure::new(format!("cannot read the network's file {}: {why}", path.display())))?;
-    network_file::parse(&text).map_err(|error| Failure::new(format!("{}:{error}", path.display())))
+    network_file::read(&bytes).map_err(|error| Failure::new(format!("{}:{error}", path.display())))
 }
 
 /// All digits of a key, as the network's file has them.
