@@ -166,7 +166,7 @@ impl UserEdge {
         let (both, from_both) = tokio::sync::mpsc::channel(1);
         hand_over(&tasks, from_both, sender, runtime.waker());
         tasks.spawn(async move {
-            let (requests, tasks) = server.channels();
+            let (requests, tasks, _) = server.channels();
             loop {
                 let said = tokio::select! {
                     Some(request) = requests.recv() => Said::Wants(request),

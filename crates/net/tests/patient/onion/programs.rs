@@ -271,7 +271,7 @@ fn each_user_has_a_session_of_their_own() {
         }
     });
     assert_eq!(sessions, 3);
-    assert_ne!(SocksUser::new("ab", "c"), SocksUser::new("a", "bc"));
+    assert_ne!(SocksUser::new(b"ab", b"c"), SocksUser::new(b"a", b"bc"));
 }
 
 #[test]
