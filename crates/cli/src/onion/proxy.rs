@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use anabranch_control::time::{Duration, Time};
 use anabranch_gateway::onion::{self as gateway, Config, HappeningKind, Overview};
 use anabranch_gateway::server::{Access, Bounds, Gateway};
-use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, UserEdge};
+use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, MOST_SESSIONS, UserEdge};
 use anabranch_net::udp::Socket;
 use anabranch_onion::directory::Remembered;
 use anabranch_onion::guards::{GuardState, MOST_GUARDS};
@@ -19,6 +19,7 @@ use super::figures::{self, Events, Fixed};
 use super::metrics::Metrics;
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
+use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
@@ -166,6 +167,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let is_watched = args.page.is_some() || args.metrics.is_some();
     let mut next = if is_watched { edge.now() + PERIOD } else { Time::MAX };
+    let mut repeats = Repeats::default();
     while !interrupt.is_raised() {
         edge.turn((edge.now() + LOOK).min(next))?;
         let now = edge.now();
@@ -176,18 +178,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     say(args.json, &words);
                     events.note(now, HappeningKind::List, words);
                 }
-                EdgeNews::NoPath(why) => {
-                    eprintln!("no path: {why}");
-                    events.note(now, HappeningKind::Refused, format!("no path: {why}"));
-                }
-                EdgeNews::NoExit => {
-                    let words = "a program wants to where no exit leads, or too many do";
-                    eprintln!("{words}");
-                    refused += 1;
-                    events.note(now, HappeningKind::Refused, words);
-                }
                 EdgeNews::Directory(found) => {
-                    if let Some(words) = say_found(&found)? {
+                    if let Some(words) = say_found(&mut repeats, now, &found)? {
                         events.note(now, HappeningKind::Directory, words);
                     }
                 }
@@ -195,6 +187,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
                 }
             }
+                other => {
+                    refused += u64::from(matches!(other, EdgeNews::NoExit));
+                    let (kind, words) = trouble(&other);
+                    if let Some(words) = repeats.say(now, kind, &words) {
+                        eprintln!("{words}");
+                        events.note(now, HappeningKind::Refused, words);
+                    }
+                }
         }
         if now >= next {
             next = now + PERIOD;
@@ -226,6 +226,34 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Where the page is to be.
+/// What is wrong for programs, of which kind and in words.
+fn trouble(news: &EdgeNews) -> (&'static str, String) {
+    match news {
+        EdgeNews::NoPath(why) => ("path", format!("no path: {why}")),
+        EdgeNews::NoExit => ("exit", "a program wants to where no exit leads".to_owned()),
+        EdgeNews::NoSession => {
+            let words = format!(
+                "a program is turned away: {MOST_SESSIONS} sessions have connections, one for each SOCKS user and exit, \
+                 and there are no more"
+            );
+            ("sessions", words)
+        }
+        EdgeNews::Outdated { epoch, until } => {
+            let words = format!(
+                "programs are turned away and cut off: the list of relays of epoch {epoch} was valid until {until}, and \
+                 the authorities have shown no newer one"
+            );
+            ("outdated", words)
+        }
+        EdgeNews::ExitGone => ("gone", "an exit does not answer any more: others are used".to_owned()),
+        EdgeNews::Foreign(what) => {
+            let words = format!("a program speaks {what} to the proxy; expected SOCKS5 (curl --proxy socks5h://...)");
+            ("foreign", words)
+        }
+        EdgeNews::Epoch { .. } | EdgeNews::GuardsNotKept(_) | EdgeNews::Directory(_) => ("", String::new()),
+    }
+}
+
 fn listen(at: Option<SocketAddr>) -> Result<TcpListener, Failure> {
     if at.is_some_and(|at| !at.ip().is_loopback()) {
         eprintln!("others than this machine can see on the page how much you send, and by which guards");
