@@ -10,7 +10,7 @@ use anabranch_net::state::StateError;
 use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, SecretKey, WallClock};
 use tokio::net::TcpListener;
 
-use super::metrics::{AuthorityFigures, Metrics};
+use super::metrics::{self, AuthorityFigures, Metrics};
 use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -69,6 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let others = config.authorities.iter().filter(|(public, _)| *public != key.public()).map(|(_, at)| *at).collect();
     let state: AuthorityState = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
+    let metrics_at = args.metrics.map(metrics::listen).transpose()?;
     let clock = Clock::start();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| "this machine's clock is before 1970")?;
     let wall = WallClock::new(clock.now(), wall);
@@ -87,8 +88,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
         let (metrics, mut figures) = (Metrics::default(), AuthorityFigures::default());
         metrics.renew(figures.rows());
-        if let Some(address) = args.metrics {
-            metrics.serve(address, "anabranch_onion_authority")?;
+        if let Some(listener) = metrics_at {
+            metrics.serve(listener, "anabranch_onion_authority")?;
         }
         let on_event = |authority: &Authority, event: AuthorityEvent| -> Result<(), StateError> {
             figures.on_event(authority, &event);

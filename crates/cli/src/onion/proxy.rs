@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::figures::{self, Events, Fixed};
-use super::metrics::Metrics;
+use super::metrics::{self, Metrics};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
 use super::repeats::Repeats;
@@ -133,6 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
     }
     let page = args.page.map(listen).transpose()?;
+    let metrics_at = args.metrics.map(metrics::listen).transpose()?;
     let folder = args.state.open("onion-proxy")?;
     let guards: GuardState = folder.load(GUARDS)?;
     let remembered: Remembered = folder.load(SEEN)?;
@@ -162,12 +163,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     metrics.renew(figures::rows(&latest.borrow()));
     // It ends with this value.
     let _page = page.map(|listener| serve(listener, latest, &metrics)).transpose()?;
-    if let Some(address) = args.metrics {
-        metrics.serve(address, PREFIX)?;
+    if let Some(listener) = metrics_at {
+        metrics.serve(listener, PREFIX)?;
     }
     let is_watched = args.page.is_some() || args.metrics.is_some();
-    let mut next = if is_watched { edge.now() + PERIOD } else { Time::MAX };
     let mut repeats = Repeats::default();
+    let mut next = if is_watched { edge.now() + PERIOD } else { Time::MAX };
     while !interrupt.is_raised() {
         edge.turn((edge.now() + LOOK).min(next))?;
         let now = edge.now();
@@ -186,7 +187,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 EdgeNews::GuardsNotKept(why) => {
                     return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
                 }
-            }
                 other => {
                     refused += u64::from(matches!(other, EdgeNews::NoExit));
                     let (kind, words) = trouble(&other);
@@ -195,6 +195,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                         events.note(now, HappeningKind::Refused, words);
                     }
                 }
+            }
         }
         if now >= next {
             next = now + PERIOD;
@@ -225,7 +226,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the page is to be.
 /// What is wrong for programs, of which kind and in words.
 fn trouble(news: &EdgeNews) -> (&'static str, String) {
     match news {
@@ -254,6 +254,7 @@ fn trouble(news: &EdgeNews) -> (&'static str, String) {
     }
 }
 
+/// Where the page is to be.
 fn listen(at: Option<SocketAddr>) -> Result<TcpListener, Failure> {
     if at.is_some_and(|at| !at.ip().is_loopback()) {
         eprintln!("others than this machine can see on the page how much you send, and by which guards");

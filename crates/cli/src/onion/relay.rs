@@ -21,7 +21,7 @@ use anabranch_onion::session::{Entropy, Secrecy, ServiceSecret};
 use serde::Serialize;
 
 use super::family;
-use super::metrics::{Metrics, RelayFigures};
+use super::metrics::{self, Metrics, RelayFigures};
 use super::network::{NetworkArg, StateArg};
 use super::observe::{self, Observer};
 use super::repeats::Repeats;
@@ -127,6 +127,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
     let remembered: Remembered = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
+    let metrics_at = args.metrics.map(metrics::listen).transpose()?;
     let socket =
         Socket::bind(args.listen).map_err(|why| Failure::new(format!("cannot listen at {}: {why}", args.listen)))?;
     let local = socket.local_addr()?;
@@ -157,8 +158,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     network::say(args.json, &format!("relay at {address}, up to {}{of_family}", args.limit));
     let (metrics, mut is_listed) = (Metrics::default(), false);
     metrics.renew(figures(&relay, &edge, is_listed).rows());
-    if let Some(address) = args.metrics {
-        metrics.serve(address, "anabranch_onion_relay")?;
+    if let Some(listener) = metrics_at {
+        metrics.serve(listener, "anabranch_onion_relay")?;
     }
     let mut observer = args.observe.as_deref().map(Observer::begin).transpose()?;
     if observer.is_some() {
