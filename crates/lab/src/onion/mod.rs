@@ -4,6 +4,7 @@
 mod account;
 pub mod hidden;
 mod limit;
+pub mod memory;
 mod node;
 mod observation;
 mod run;
@@ -416,9 +417,9 @@ fn network<C: Cryptography>(relays: u16, per_family: u16, seed: u64) -> (Documen
         valid_from: UnixTime(EPOCH * 3600),
         valid_until: UnixTime((EPOCH + 3) * 3600),
         previous: DocumentHash::default(),
-        members,
         // Nobody asks: all of a simulated network are of one scenario.
         terms: Terms::default(),
+        members,
     };
     (document, made)
 }
