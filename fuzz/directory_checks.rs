@@ -11,6 +11,7 @@ use anabranch_onion::directory::{
     Authority, AuthorityConfig, AuthorityEvent, AuthorityState, Message, Remembered, SecretKey, SignedDescriptor,
     SignedDocument, Trust, UnixTime, View, WallClock,
 };
+use anabranch_onion::packet::PacketsPerKey;
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out, Wire};
 
 /// The one authority that all inputs come to.
@@ -51,6 +52,7 @@ fn authority() -> Authority {
         epoch_s: 100,
         round: Duration::SECOND,
         valid_epochs: 3,
+        packets_per_key: PacketsPerKey::STANDARD,
     };
     let clock = WallClock::new(Time::ZERO, WallDuration::from_secs(1_000));
     let mut authority = Authority::new(config, key, clock, Time::ZERO, AuthorityState::default()).expect("it can work");

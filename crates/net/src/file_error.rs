@@ -45,10 +45,23 @@ pub fn parse<F: DeserializeOwned, T>(text: &str, make: impl FnOnce(F) -> Result<
     let at = |(offset, message)| FileError::at(text, offset, message);
     let file = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        let message = error.message().trim_end().replace('\n', " ");
+        let message = in_words(&error.message().trim_end().replace('\n', " "));
         at((offset, key_before(text, offset).map_or(message.clone(), |key| format!("{key}: {message}"))))
     })?;
     make(file).map_err(at)
+}
+
+/// What was expected, as serde says it, in the words of whoever writes the file.
+fn in_words(message: &str) -> String {
+    let Some((said, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let expected = match expected {
+        "usize" | "u64" | "u32" => "a whole number",
+        "u16" => "a whole number up to 65535",
+        "f64" => "a number",
+        table if table.starts_with("struct ") => "a table",
+        other => other,
+    };
+    format!("{said}expected {expected}")
 }
 
 /// The key whose value begins at byte `offset`, where both are in one line: serde names the value alone.
@@ -83,7 +96,8 @@ mod tests {
         let said = |text: &str| parse(text, |file: File| Ok(file)).unwrap_err().to_string();
         assert_eq!(said("# a\ncapacity = 3"), "2:12: capacity: invalid type: integer `3`, expected a string");
         let nested = "capacity = \"1\"\nmost = { flows = \"x\" }";
-        assert_eq!(said(nested), "2:18: flows: invalid type: string \"x\", expected u32");
+        assert_eq!(said(nested), "2:18: flows: invalid type: string \"x\", expected a whole number");
+        assert_eq!(said("capacity = \"1\"\nmost = 3"), "2:8: most: invalid type: integer `3`, expected a table");
         assert!(said("capacity = \"1\"\ncapacities = 3").starts_with("2:1: unknown field `capacities`"));
         assert!(said("capacity").starts_with("1:"), "no value");
         assert!(said("capacity = \"\u{e9}\"; ").starts_with("1:15: "), "columns count characters");

@@ -1,9 +1,10 @@
 //! What must outlive a restart, in a folder for its owner alone.
 
 use std::env;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -45,6 +46,17 @@ pub enum StateError {
         /// Why not.
         why: io::Error,
     },
+    /// Somebody else has it to itself.
+    #[error(
+        "the folder {path} is in use by {by}: what one of two wrote there the other would not know of; end that, or name \
+         another folder"
+    )]
+    InUse {
+        /// Which folder.
+        path: String,
+        /// Who has it.
+        by: String,
+    },
     /// It holds something else.
     #[error("{path} does not hold what was written there ({why}); move it away to begin anew")]
     Damaged {
@@ -67,9 +79,16 @@ pub fn default_path(name: &str) -> Option<PathBuf> {
     Some(state?.join("anabranch").join(name))
 }
 
+/// The file that whoever has a folder to itself holds a lock on.
+const LOCK: &str = "lock";
+
 /// A folder of such files.
 #[derive(Clone, Debug)]
-pub struct StateFolder(PathBuf);
+pub struct StateFolder {
+    path: PathBuf,
+    /// The system gives the lock up with the last copy of this, or with the process, however that ends.
+    _lock: Option<Arc<File>>,
+}
 
 impl StateFolder {
     /// The folder at `path`, which is made, for its owner alone, if it is missing.
@@ -78,12 +97,37 @@ impl StateFolder {
     ///
     /// When it can't be made.
     pub fn open(path: &Path) -> Result<StateFolder, StateError> {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
+        make(path)?;
+        Ok(StateFolder { path: path.to_owned(), _lock: None })
+    }
+
+    /// The same, which nobody else opens so while this is there, nor a copy of it.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be made, or somebody else has it.
+    pub fn open_alone(path: &Path) -> Result<StateFolder, StateError> {
+        make(path)?;
+        let lock = path.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
         #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(path).map_err(|why| failed("make the folder", path, why))?;
-        Ok(StateFolder(path.to_owned()))
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&lock).map_err(|why| failed("open", &lock, why))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut by = String::new();
+                // It may be about to be written.
+                let _ = file.take(20).read_to_string(&mut by);
+                let by = if by.is_empty() { "another process".to_owned() } else { format!("process {by}") };
+                return Err(StateError::InUse { path: path.display().to_string(), by });
+            }
+            Err(TryLockError::Error(why)) => return Err(failed("lock", &lock, why)),
+        }
+        let named = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        named.map_err(|why| failed("write", &lock, why))?;
+        Ok(StateFolder { path: path.to_owned(), _lock: Some(Arc::new(file)) })
     }
 
     /// The secret bytes in the file `name`, which is made if it is missing.
@@ -92,7 +136,7 @@ impl StateFolder {
     ///
     /// As [`identity_file::load_or_make`].
     pub fn seed(&self, name: &str) -> Result<[u8; 32], StateError> {
-        let seed: Seed = identity_file::load_or_make(&self.0.join(name))?;
+        let seed: Seed = identity_file::load_or_make(&self.path.join(name))?;
         Ok(*seed.secret())
     }
 
@@ -102,7 +146,7 @@ impl StateFolder {
     ///
     /// When it can't be read, or holds something else.
     pub fn load<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T, StateError> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(T::default()),
@@ -119,8 +163,8 @@ impl StateFolder {
     ///
     /// When the system does not let us; what was there stays.
     pub fn save<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StateError> {
-        let path = self.0.join(name);
-        let new = self.0.join(format!(".{name}.{:016x}.new", setup::random_seed()));
+        let path = self.path.join(name);
+        let new = self.path.join(format!(".{name}.{:016x}.new", setup::random_seed()));
         let bytes = serde_json::to_vec(value).expect("what is remembered has only keys that are text");
         let saved = write_whole(&new, &bytes).and_then(|()| fs::rename(&new, &path));
         saved.map_err(|why| {
@@ -136,7 +180,7 @@ impl StateFolder {
     ///
     /// When it is not there, or the system does not let us.
     pub fn touch(&self, name: &str) -> Result<(), StateError> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         let file = OpenOptions::new().write(true).open(&path);
         let touched = file.and_then(|file| file.set_modified(SystemTime::now()));
         touched.map_err(|why| failed("write", &path, why))
@@ -148,7 +192,7 @@ impl StateFolder {
     ///
     /// When the system does not let us.
     pub fn remove(&self, name: &str) -> Result<(), StateError> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         match fs::remove_file(&path) {
             Err(why) if why.kind() != ErrorKind::NotFound => Err(failed("remove", &path, why)),
             _ => Ok(()),
@@ -161,7 +205,7 @@ impl StateFolder {
     ///
     /// When the folder can't be read.
     pub fn forget_older(&self, age: Duration) -> Result<(), StateError> {
-        let entries = fs::read_dir(&self.0).map_err(|why| failed("read", &self.0, why))?;
+        let entries = fs::read_dir(&self.path).map_err(|why| failed("read", &self.path, why))?;
         for entry in entries.filter_map(Result::ok) {
             let is_old = |data: fs::Metadata| {
                 data.is_file() && data.modified().is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed > age))
@@ -173,6 +217,14 @@ impl StateFolder {
         }
         Ok(())
     }
+}
+
+fn make(path: &Path) -> Result<(), StateError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(|why| failed("make the folder", path, why))
 }
 
 fn failed(what: &'static str, path: &Path, why: io::Error) -> StateError {
@@ -222,6 +274,23 @@ mod tests {
         let there = |name: &str| folder.path().join(name).exists();
         assert_eq!(["old", "new", "touched", "removed"].map(there), [false, true, true, false]);
         assert!(state.touch("removed").is_err());
+    }
+
+    #[test]
+    fn who_has_a_folder_to_itself_keeps_others_out_until_it_is_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = StateFolder::open_alone(folder.path()).expect("it is free");
+        let copy = state.clone();
+        for _ in 0..2 {
+            let said = StateFolder::open_alone(folder.path()).expect_err("it is taken").to_string();
+            let by = format!("is in use by process {}:", std::process::id());
+            assert!(said.contains(&by) && said.contains(&folder.path().display().to_string()), "{said}");
+        }
+        StateFolder::open(folder.path()).expect("who shares it asks nobody");
+        drop(state);
+        assert!(StateFolder::open_alone(folder.path()).is_err(), "a copy is there");
+        drop(copy);
+        StateFolder::open_alone(folder.path()).expect("what is left of the file locks nobody out");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anabranch_net::state::StateError;
 use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, SecretKey, WallClock};
 use tokio::net::TcpListener;
 
-use super::metrics::{AuthorityFigures, Metrics};
+use super::metrics::{self, AuthorityFigures, Metrics};
 use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -18,6 +18,9 @@ use crate::network::socket_address;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The file with its secret.
+const KEY: &str = "key";
 
 /// The file with what an authority has seen and signed.
 const SEEN: &str = "seen.json";
@@ -45,12 +48,15 @@ pub struct Args {
 
 /// Runs until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let folder = args.state.open("onion-authority")?;
-    let key = SecretKey::from_seed(&folder.seed("key")?);
+    const VERB: &str = "onion-authority";
+    // The key may be asked for while the authority runs.
     let Some(path) = &args.network else {
+        let key = SecretKey::from_seed(&args.state.look_into(VERB)?.seed(KEY)?);
         println!("{}", digits(&key.public()));
         return Ok(());
     };
+    let folder = args.state.open(VERB)?;
+    let key = SecretKey::from_seed(&folder.seed(KEY)?);
     let config = network::read(path)?.authorities;
     let own = config.authorities.iter().find(|(public, _)| *public == key.public());
     let Some(&(_, address)) = own else {
@@ -63,6 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let others = config.authorities.iter().filter(|(public, _)| *public != key.public()).map(|(_, at)| *at).collect();
     let state: AuthorityState = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
+    let metrics_at = args.metrics.map(metrics::listen).transpose()?;
     let clock = Clock::start();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| "this machine's clock is before 1970")?;
     let wall = WallClock::new(clock.now(), wall);
@@ -81,8 +88,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
         let (metrics, mut figures) = (Metrics::default(), AuthorityFigures::default());
         metrics.renew(figures.rows());
-        if let Some(address) = args.metrics {
-            metrics.serve(address, "anabranch_onion_authority")?;
+        if let Some(listener) = metrics_at {
+            metrics.serve(listener, "anabranch_onion_authority")?;
         }
         let on_event = |authority: &Authority, event: AuthorityEvent| -> Result<(), StateError> {
             figures.on_event(authority, &event);

@@ -61,10 +61,10 @@ All runs on this machine, which so sees everything: it shows that the parts work
 What that is, and what it is not, docs/onion.md says. Each relay has a loopback address in a network of its own, since \
 no path has two relays of one network.")]
 pub struct Args {
-    /// Relays, of which every sixth is an exit
+    /// Relays, of which every sixth is an exit; 6 to 200
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u8).range(6..=200))]
     relays: u8,
-    /// Megabytes of the large file
+    /// Megabytes of the large file; 1 to 1024
     #[arg(long, value_name = "MB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     megabytes: u32,
     /// Write report.html into DIR: traffic and entropy over time, and what each relay knows, by what it wrote down itself

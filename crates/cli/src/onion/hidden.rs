@@ -55,7 +55,7 @@ impl PathArgs {
             hops: usize::from(self.hops),
             placement: self.placement.clone(),
             placement_back: self.placement.clone(),
-            packets_per_key: network.packets_per_key,
+            packets_per_key: network.authorities.packets_per_key,
             secrecy: Secrecy::Sealed,
             mixing: None,
         };

@@ -58,14 +58,19 @@ impl Metrics {
         registry
     }
 
-    /// Serves them at `address` for the rest of the process, and says where.
-    pub fn serve(&self, address: SocketAddr, prefix: &'static str) -> Result<(), Failure> {
-        let served = TcpListener::bind(address)
-            .and_then(|listener| metrics_server::serve(listener, self.registry(prefix), Bounds::default()))
-            .map_err(|why| Failure::new(format!("cannot serve metrics on {address}: {why}")))?;
+    /// Serves them at `listener` for the rest of the process, and says where.
+    pub fn serve(&self, listener: TcpListener, prefix: &'static str) -> Result<(), Failure> {
+        let served = metrics_server::serve(listener, self.registry(prefix), Bounds::default())
+            .map_err(|why| Failure::new(format!("cannot serve metrics: {why}")))?;
         eprintln!("metrics at http://{served}{}", metrics_server::PATH);
         Ok(())
     }
+}
+
+/// Where metrics are to be served: taken before anything else is begun, which somebody else's port would end again.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address)
+        .map_err(|why| Failure::new(format!("cannot serve metrics on {address}: {why}; see --metrics")))
 }
 
 impl Collector for Metrics {

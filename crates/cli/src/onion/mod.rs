@@ -13,6 +13,7 @@ mod observe;
 mod proxy;
 mod receive;
 mod relay;
+mod repeats;
 mod send;
 mod status;
 

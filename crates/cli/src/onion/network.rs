@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_net::onion::network_file::{self, NetworkFile};
-use anabranch_net::state::{StateFolder, default_path};
+use anabranch_net::state::{StateError, StateFolder, default_path};
 use anabranch_onion::directory::PublicKey;
 
 use crate::failure::Failure;
@@ -26,9 +26,9 @@ impl NetworkArg {
 
 /// Reads the network's file at `path`.
 pub fn read(path: &Path) -> Result<NetworkFile, Failure> {
-    let text = fs::read_to_string(path)
+    let bytes = fs::read(path)
         .map_err(|why| Failure::new(format!("cannot read the network's file {}: {why}", path.display())))?;
-    network_file::parse(&text).map_err(|error| Failure::new(format!("{}:{error}", path.display())))
+    network_file::read(&bytes).map_err(|error| Failure::new(format!("{}:{error}", path.display())))
 }
 
 /// All digits of a key, as the network's file has them.
@@ -45,14 +45,25 @@ pub struct StateArg {
 }
 
 impl StateArg {
-    /// The folder, which is made if it is missing; `verb` names the usual one.
+    /// The folder, which is made if it is missing, for this process alone; `verb` names the usual one.
     pub fn open(&self, verb: &str) -> Result<StateFolder, Failure> {
-        let path = match &self.state {
-            Some(path) => path.clone(),
-            None => default_path(verb).ok_or(
-                "where is it to be kept? neither XDG_STATE_HOME nor HOME is a folder's path; name one with --state",
-            )?,
-        };
-        Ok(StateFolder::open(&path)?)
+        StateFolder::open_alone(&self.path(verb)?).map_err(|why| match why {
+            StateError::InUse { .. } => Failure::new(format!("{why} with --state")),
+            why => why.into(),
+        })
+    }
+
+    /// The folder to look into, whoever has it.
+    pub fn look_into(&self, verb: &str) -> Result<StateFolder, Failure> {
+        Ok(StateFolder::open(&self.path(verb)?)?)
+    }
+
+    fn path(&self, verb: &str) -> Result<PathBuf, Failure> {
+        let missing =
+            "where is it to be kept? neither XDG_STATE_HOME nor HOME is a folder's path; name one with --state";
+        match &self.state {
+            Some(path) => Ok(path.clone()),
+            None => Ok(default_path(verb).ok_or(missing)?),
+        }
     }
 }

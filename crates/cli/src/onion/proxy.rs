@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use anabranch_control::time::{Duration, Time};
 use anabranch_gateway::onion::{self as gateway, Config, HappeningKind, Overview};
 use anabranch_gateway::server::{Access, Bounds, Gateway};
-use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, UserEdge};
+use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, MOST_SESSIONS, UserEdge};
 use anabranch_net::udp::Socket;
 use anabranch_onion::directory::Remembered;
 use anabranch_onion::guards::{GuardState, MOST_GUARDS};
@@ -16,9 +16,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::figures::{self, Events, Fixed};
-use super::metrics::Metrics;
+use super::metrics::{self, Metrics};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
+use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
@@ -117,7 +118,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         hops: usize::from(args.hops),
         placement: args.placement.clone(),
         placement_back: args.placement.clone(),
-        packets_per_key: network.packets_per_key,
+        packets_per_key: network.authorities.packets_per_key,
         secrecy: Secrecy::Sealed,
         mixing: args.delay.map(Duration::from_millis),
     };
@@ -132,6 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
     }
     let page = args.page.map(listen).transpose()?;
+    let metrics_at = args.metrics.map(metrics::listen).transpose()?;
     let folder = args.state.open("onion-proxy")?;
     let guards: GuardState = folder.load(GUARDS)?;
     let remembered: Remembered = folder.load(SEEN)?;
@@ -161,10 +163,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     metrics.renew(figures::rows(&latest.borrow()));
     // It ends with this value.
     let _page = page.map(|listener| serve(listener, latest, &metrics)).transpose()?;
-    if let Some(address) = args.metrics {
-        metrics.serve(address, PREFIX)?;
+    if let Some(listener) = metrics_at {
+        metrics.serve(listener, PREFIX)?;
     }
     let is_watched = args.page.is_some() || args.metrics.is_some();
+    let mut repeats = Repeats::default();
     let mut next = if is_watched { edge.now() + PERIOD } else { Time::MAX };
     while !interrupt.is_raised() {
         edge.turn((edge.now() + LOOK).min(next))?;
@@ -176,23 +179,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     say(args.json, &words);
                     events.note(now, HappeningKind::List, words);
                 }
-                EdgeNews::NoPath(why) => {
-                    eprintln!("no path: {why}");
-                    events.note(now, HappeningKind::Refused, format!("no path: {why}"));
-                }
-                EdgeNews::NoExit => {
-                    let words = "a program wants to where no exit leads, or too many do";
-                    eprintln!("{words}");
-                    refused += 1;
-                    events.note(now, HappeningKind::Refused, words);
-                }
                 EdgeNews::Directory(found) => {
-                    if let Some(words) = say_found(&found)? {
+                    if let Some(words) = say_found(&mut repeats, now, &found)? {
                         events.note(now, HappeningKind::Directory, words);
                     }
                 }
                 EdgeNews::GuardsNotKept(why) => {
                     return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
+                }
+                other => {
+                    refused += u64::from(matches!(other, EdgeNews::NoExit));
+                    let (kind, words) = trouble(&other);
+                    if let Some(words) = repeats.say(now, kind, &words) {
+                        eprintln!("{words}");
+                        events.note(now, HappeningKind::Refused, words);
+                    }
                 }
             }
         }
@@ -223,6 +224,34 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", serde_json::to_string(&done)?);
     }
     Ok(())
+}
+
+/// What is wrong for programs, of which kind and in words.
+fn trouble(news: &EdgeNews) -> (&'static str, String) {
+    match news {
+        EdgeNews::NoPath(why) => ("path", format!("no path: {why}")),
+        EdgeNews::NoExit => ("exit", "a program wants to where no exit leads".to_owned()),
+        EdgeNews::NoSession => {
+            let words = format!(
+                "a program is turned away: {MOST_SESSIONS} sessions have connections, one for each SOCKS user and exit, \
+                 and there are no more"
+            );
+            ("sessions", words)
+        }
+        EdgeNews::Outdated { epoch, until } => {
+            let words = format!(
+                "programs are turned away and cut off: the list of relays of epoch {epoch} was valid until {until}, and \
+                 the authorities have shown no newer one"
+            );
+            ("outdated", words)
+        }
+        EdgeNews::ExitGone => ("gone", "an exit does not answer any more: others are used".to_owned()),
+        EdgeNews::Foreign(what) => {
+            let words = format!("a program speaks {what} to the proxy; expected SOCKS5 (curl --proxy socks5h://...)");
+            ("foreign", words)
+        }
+        EdgeNews::Epoch { .. } | EdgeNews::GuardsNotKept(_) | EdgeNews::Directory(_) => ("", String::new()),
+    }
 }
 
 /// Where the page is to be.

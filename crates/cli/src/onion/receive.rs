@@ -20,6 +20,7 @@ use serde_json::Map;
 use super::hidden::{self, LEAVE, LOOK, PathArgs};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
+use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
@@ -77,6 +78,7 @@ struct OverOnion {
     /// Streams that have more to read than one turn took.
     busy: BTreeSet<Stream>,
     json: bool,
+    repeats: Repeats,
 }
 
 /// Receives until it is interrupted, or the first file has come.
@@ -99,7 +101,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         HiddenReceiver::new(user, secret, Secrecy::Sealed, now, wall, rng).followed_after(followed_after)
     })?;
     say(args.json, &format!("address {address}"));
-    let mut carrier = OverOnion { edge, files: Files::new(store, limits), busy: BTreeSet::new(), json: args.json };
+    let mut carrier = OverOnion {
+        edge,
+        files: Files::new(store, limits),
+        busy: BTreeSet::new(),
+        json: args.json,
+        repeats: Repeats::default(),
+    };
     let manner = Manner::at_address(args.once, LINGER, &args.dir, args.json);
     let taken = take(&mut carrier, manner, &interrupt, |_, _| true)?;
     taken.end(manner, Map::from_iter([("address".to_owned(), address.to_string().into())]))
@@ -118,7 +126,7 @@ impl OverOnion {
         let json = self.json;
         match news {
             HiddenNews::Epoch { epoch, relays } => say(json, &format!("epoch {epoch}: {relays} relays")),
-            HiddenNews::Directory(found) => _ = say_found(&found)?,
+            HiddenNews::Directory(found) => _ = say_found(&mut self.repeats, self.edge.now(), &found)?,
             HiddenNews::GuardsNotKept(why) => {
                 return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
             }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_net::onion::exit_edge::{ExitEdge, ExitService};
 use anabranch_net::onion::follow::Found;
@@ -12,7 +12,7 @@ use anabranch_net::onion::{Policy, Rule};
 use anabranch_net::setup;
 use anabranch_net::udp::Socket;
 use anabranch_onion::crypto::Real;
-use anabranch_onion::directory::{Remembered, SecretKey, ServiceEntry};
+use anabranch_onion::directory::{Remembered, SecretKey, ServiceEntry, ViewError};
 use anabranch_onion::hidden::Mailboxes;
 use anabranch_onion::node::{EXIT, SessionService, WithMailboxes};
 use anabranch_onion::packet::Label;
@@ -21,9 +21,10 @@ use anabranch_onion::session::{Entropy, Secrecy, ServiceSecret};
 use serde::Serialize;
 
 use super::family;
-use super::metrics::{Metrics, RelayFigures};
+use super::metrics::{self, Metrics, RelayFigures};
 use super::network::{NetworkArg, StateArg};
 use super::observe::{self, Observer};
+use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, socket_address};
@@ -126,6 +127,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
     let remembered: Remembered = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
+    let metrics_at = args.metrics.map(metrics::listen).transpose()?;
     let socket =
         Socket::bind(args.listen).map_err(|why| Failure::new(format!("cannot listen at {}: {why}", args.listen)))?;
     let local = socket.local_addr()?;
@@ -156,14 +158,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     network::say(args.json, &format!("relay at {address}, up to {}{of_family}", args.limit));
     let (metrics, mut is_listed) = (Metrics::default(), false);
     metrics.renew(figures(&relay, &edge, is_listed).rows());
-    if let Some(address) = args.metrics {
-        metrics.serve(address, "anabranch_onion_relay")?;
+    if let Some(listener) = metrics_at {
+        metrics.serve(listener, "anabranch_onion_relay")?;
     }
     let mut observer = args.observe.as_deref().map(Observer::begin).transpose()?;
     if observer.is_some() {
         relay.observe();
     }
-    let mut next = relay.now() + PERIOD;
+    let (mut next, mut repeats) = (relay.now() + PERIOD, Repeats::default());
     while !interrupt.is_raised() {
         if relay.now() >= next {
             next = relay.now() + PERIOD;
@@ -189,7 +191,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                         ),
                     );
                 }
-                RelayNews::Directory(found) => _ = say_found(&found)?,
+                RelayNews::Directory(found) => _ = say_found(&mut repeats, relay.now(), &found)?,
             }
         }
     }
@@ -260,15 +262,28 @@ fn memory(relay: &OnionRelay<ExitService>) -> usize {
     node.relay().memory() + offered.inner().exits().memory() + offered.mailboxes().memory()
 }
 
-/// Says what is wrong with the directory, if something is, and gives the words; a failure if nothing can go on.
-pub fn say_found(found: &Found) -> Result<Option<String>, Failure> {
-    let words = match found {
+/// Says what is wrong with the directory, if something is and it was not said just before, and gives the words; a failure
+/// if nothing can go on.
+pub fn say_found(repeats: &mut Repeats, now: Time, found: &Found) -> Result<Option<String>, Failure> {
+    let (kind, words) = match found {
         Found::Document(_) => return Ok(None),
-        Found::Refused { authority, why } => format!("authority {} does not list this relay: {why}", authority + 1),
-        Found::Disbelieved(why) => why.to_string(),
-        Found::NoAnswer(why) => why.to_string(),
+        Found::Refused { authority, why } => {
+            let words = format!("authority {} does not list this relay: {why}", authority + 1);
+            (words.clone(), words)
+        }
+        Found::Disbelieved(why) => {
+            let kind = match why {
+                // Its words have the time in them.
+                ViewError::Stale { epoch, .. } | ViewError::Early { epoch, .. } => format!("the time and {epoch}"),
+                _ => why.to_string(),
+            };
+            (kind, why.to_string())
+        }
+        Found::NoAnswer(why) => (why.to_string(), why.to_string()),
+        Found::OtherTerms(other) => return Err(Failure::new(other.to_string())),
         Found::NotKept(why) => return Err(Failure::new(format!("what was seen of the directory is not kept: {why}"))),
     };
-    eprintln!("{words}");
-    Ok(Some(words))
+    let said = repeats.say(now, &kind, &words);
+    said.iter().for_each(|words| eprintln!("{words}"));
+    Ok(said)
 }

@@ -75,8 +75,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let user = args.path.settings(&network)?;
     let interrupt = Interrupt::listen()?;
     let parcel = Parcel::gather(&args.files, args.name.as_deref(), &interrupt)?;
-    let (offer, source) = parcel.offer(PIECE, &interrupt)?;
     let folder = args.state.open("onion-send")?;
+    let (offer, source) = parcel.offer(PIECE, &interrupt)?;
     let settings = hidden::settings(network, user, &folder)?;
     let address = args.address;
     let edge =
@@ -159,16 +159,15 @@ impl Carrying<'_> {
                 say(json, &format!("epoch {epoch}: {relays} relays"));
                 self.edge.act(|machine, now| machine.connect(now));
             }
-            HiddenNews::Directory(found) => {
-                if let Found::NotKept(why) = &found {
+            HiddenNews::Directory(found) => match found {
+                Found::NotKept(why) => {
                     return Err(Failure::new(format!("what was seen of the directory is not kept: {why}")));
                 }
-                match found {
-                    Found::Disbelieved(why) => self.trouble = Some(why.to_string()),
-                    Found::NoAnswer(why) if self.sessions == 0 => self.trouble = Some(why.to_string()),
-                    _ => {}
-                }
-            }
+                Found::OtherTerms(other) => return Err(Failure::new(other.to_string())),
+                Found::Disbelieved(why) => self.trouble = Some(why.to_string()),
+                Found::NoAnswer(why) if self.sessions == 0 => self.trouble = Some(why.to_string()),
+                _ => {}
+            },
             HiddenNews::GuardsNotKept(why) => {
                 return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
             }

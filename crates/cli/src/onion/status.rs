@@ -4,7 +4,7 @@
 //! says besides how often adversaries of several sizes see it, by the formulas of docs/onion.md.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -127,7 +127,13 @@ fn fetch(address: SocketAddr) -> std::io::Result<String> {
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(format!("GET {PATH} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
-    stream.take(LONGEST).read_to_string(&mut answer)?;
+    stream.take(LONGEST).read_to_string(&mut answer).map_err(|why| match why.kind() {
+        // What the system says of a time that has run out ("temporarily unavailable") is of something else.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            std::io::Error::other(format!("nothing comes from there within {} s", PATIENCE.as_secs()))
+        }
+        _ => why,
+    })?;
     let (head, body) =
         answer.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no HTTP comes from there"))?;
     let status = head.lines().next().unwrap_or_default();
@@ -138,21 +144,39 @@ fn fetch(address: SocketAddr) -> std::io::Result<String> {
 }
 
 /// Whose figures they are, and the figures in their order; none if they are of something else.
+///
+/// A family that counts by size (a histogram or summary) is shown by how many there were and their sum: its buckets are of
+/// use to who draws them.
 fn parse(text: &str) -> Option<(String, Vec<Figure>)> {
-    let (mut of, mut figures) = (None, Vec::<Figure>::new());
+    let (mut of, mut figures, mut family) = (None, Vec::<Figure>::new(), "");
     for line in text.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            family = name;
             let Some((kind, name)) = name.strip_prefix(PREFIX).and_then(|name| name.split_once('_')) else { continue };
             of.get_or_insert(kind.to_owned());
             figures.push(Figure { name: name.to_owned(), help: help.to_owned(), values: Vec::new() });
         } else if let (false, Some(figure)) = (line.starts_with('#'), figures.last_mut()) {
-            let (name, value) = line.rsplit_once(' ')?;
-            let label = name.split_once("=\"").map(|(_, rest)| rest.trim_end_matches("\"}").to_owned());
+            let (series, value) = line.rsplit_once(' ')?;
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let Some(suffix) = name.strip_prefix(family).filter(|_| family.starts_with(PREFIX)) else { continue };
+            let label = match suffix {
+                "" | "_total" => label(labels),
+                "_count" => Some("number".to_owned()),
+                "_sum" => Some("sum".to_owned()),
+                _ => continue,
+            };
             figure.values.push((label, value.parse().ok()?));
         }
     }
     figures.retain(|figure| !figure.values.is_empty());
     of.filter(|_| !figures.is_empty()).map(|of| (of, figures))
+}
+
+/// What the labels of a series say, without their names.
+fn label(labels: &str) -> Option<String> {
+    let values: Vec<&str> =
+        labels.split("=\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(v, _)| v).collect();
+    (!values.is_empty()).then(|| values.join(", "))
 }
 
 /// What adversaries of several sizes see of a proxy; nothing of what has no guards in its figures.
@@ -191,6 +215,30 @@ mod tests {
         {
             assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn what_is_counted_by_size_is_shown_by_number_and_sum_and_other_programs_figures_are_not() {
+        let sizes = "# HELP anabranch_onion_proxy_delay_seconds How long.\n# TYPE anabranch_onion_proxy_delay_seconds histogram\n\
+                     anabranch_onion_proxy_delay_seconds_sum 1.5\nanabranch_onion_proxy_delay_seconds_count 7\n\
+                     anabranch_onion_proxy_delay_seconds_bucket{le=\"0.1\"} 3\n\
+                     anabranch_onion_proxy_delay_seconds_bucket{le=\"+Inf\"} 7\n\
+                     # HELP anabranch_page_seconds Of a page.\n# TYPE anabranch_page_seconds summary\n\
+                     anabranch_page_seconds{quantile=\"0.5\"} 9\nanabranch_page_seconds_count 9\n";
+        let (_, figures) = parse(&TEXT.replace("# EOF\n", sizes)).unwrap();
+        assert_eq!(figures.len(), 4);
+        let (number, sum) = ((Some("number".to_owned()), 7.0), (Some("sum".to_owned()), 1.5));
+        assert_eq!((&*figures[3].name, &figures[3].values), ("delay_seconds", &vec![sum, number]));
+        assert_eq!(figures[2].values.len(), 2, "what is not its own is in no figure");
+        let two = TEXT.replace("{reason=\"header\"}", "{reason=\"header\",at=\"guard\"}");
+        assert_eq!(parse(&two).unwrap().1[2].values[0], (Some("header, guard".to_owned()), 3.0));
+    }
+
+    #[test]
+    fn a_port_from_which_nothing_comes_is_said_in_words() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let said = fetch(listener.local_addr().unwrap()).unwrap_err().to_string();
+        assert_eq!(said, "nothing comes from there within 5 s");
     }
 
     #[test]

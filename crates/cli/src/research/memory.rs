@@ -2,7 +2,9 @@
 
 use std::fs;
 
+use anabranch_lab::onion;
 use anabranch_lab::overlay::memory::least_bytes;
+use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
@@ -23,6 +25,23 @@ pub fn check_overlay(scenario: &Scenario, runs: usize) -> Result<(), Failure> {
          available; take fewer peers or a smaller overlay.known_peers{compact}",
         overlay.peers,
         overlay.known_peers,
+        needed as f64 / GIB,
+        available as f64 / GIB,
+    )))
+}
+
+/// The same for a run of an onion overlay.
+pub fn check_onion(scenario: &OnionRunScenario) -> Result<(), Failure> {
+    let Some(available) = available() else { return Ok(()) };
+    let needed = onion::memory::least_bytes(scenario);
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "an onion overlay of {} relays with {} users needs about {:.1} GiB at least, and this machine has {:.1} GiB \
+         available; take fewer users or relays (users.count, onion.relays)",
+        scenario.onion.relays,
+        scenario.users.count,
         needed as f64 / GIB,
         available as f64 / GIB,
     )))
@@ -79,5 +98,10 @@ mod tests {
         let scenario = Scenario::standard();
         assert!(check_overlay(&scenario, 1).is_ok());
         assert!(check_overlay(&scenario, 10_000_000).is_err());
+        let mut onion = OnionRunScenario::standard();
+        assert!(check_onion(&onion).is_ok());
+        (onion.users.count, onion.onion.relays) = (1_000_000, 10_000);
+        let said = check_onion(&onion).unwrap_err().words().to_owned();
+        assert!(said.contains("10000 relays with 1000000 users needs about") && said.contains("users.count"), "{said}");
     }
 }

@@ -125,7 +125,10 @@ impl Args {
                 Some("an overlay")
             }
             AnyScenario::Stream(_) => Some("a stream"),
-            AnyScenario::Onion(_) => Some("an onion overlay"),
+            AnyScenario::Onion(scenario) => {
+                memory::check_onion(scenario)?;
+                Some("an onion overlay")
+            }
         };
         match is {
             Some(is) if formats != Formats::default() => Err(Failure::new(format!(

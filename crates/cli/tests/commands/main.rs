@@ -7,6 +7,7 @@ mod bench_overlay;
 mod licences;
 mod onion_attack;
 mod onion_options;
+mod onion_processes;
 mod pages;
 mod policies;
 mod reproduce;

@@ -111,10 +111,49 @@ fn every_example_runs_and_stands_in_the_documentation() {
         let path = folder.join(&name);
         let place = Place::new(SMALL);
         let words = ["run", path.to_str().unwrap(), "--set", "run.seconds=2", "--set", "run.warmup_s=1"];
-        let said = place.say(&[&words[..], &["--set", "relays.kill_at_s=1"]].concat());
+        let said =
+            place.say(&[&words[..], &["--set", "relays.kill_at_s=1", "--set", "users.begin_within_s=1"]].concat());
         assert_eq!(said.code, Some(0), "{name}: {said:?}");
         assert!(page.contains(&format!("scenarios/onion/{name}")), "docs/onion-scenarios.md does not name {name}");
         ran += 1;
     }
     assert!(ran >= 3, "{ran} examples");
+}
+
+/// What is needed of memory is estimated before a run begins: it must be what runs take, or the wrong ones are refused.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_takes_about_the_memory_that_is_estimated_beforehand() {
+    let most = |users: u64, relays: u64| {
+        let text = format!(
+            "[run]\nseconds = 1\nwarmup_s = 0.5\n[onion]\nrelays = {relays}\n\
+             [users]\ncount = {users}\nbegin_within_s = 0.1\n"
+        );
+        let place = Place::new(&text);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        let mut child = command
+            .args(["run", "s.toml", "--json"])
+            .current_dir(place.path("."))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let mut most = 0;
+        while child.try_wait().unwrap().is_none() {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+            most = line.and_then(|kilobytes| kilobytes.parse().ok()).unwrap_or(most);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(child.wait().unwrap().success());
+        1024 * most
+    };
+    let (small, large) = (most(10, 100), most(100, 2000));
+    let estimated = |users, relays| {
+        let mut scenario = anabranch_scenario::onion_run::OnionRunScenario::standard();
+        (scenario.users.count, scenario.onion.relays) = (users, relays);
+        anabranch_lab::onion::memory::least_bytes(&scenario)
+    };
+    let (took, expected) = (large - small, estimated(100, 2000) - estimated(10, 100));
+    assert!((0.7..1.3).contains(&(took as f64 / expected as f64)), "{took} bytes, and {expected} were estimated");
 }

@@ -4,7 +4,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::directory::{
-    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Member, PublicKey, UnixTime,
+    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Member, PublicKey, Terms, UnixTime,
 };
 use anabranch_scenario::onion::OnionScenario;
 use anabranch_sim::delay::{DelayModel, Delays};
@@ -101,6 +101,7 @@ fn document(relays: usize) -> Document {
         valid_from: UnixTime(0),
         valid_until: UnixTime(3_600),
         previous: DocumentHash::default(),
+        terms: Terms::default(),
         members: (0..relays).map(member).collect(),
     }
 }

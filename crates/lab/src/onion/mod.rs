@@ -4,6 +4,7 @@
 mod account;
 pub mod hidden;
 mod limit;
+pub mod memory;
 mod node;
 mod observation;
 mod run;
@@ -19,7 +20,7 @@ use anabranch_control::units::Rate;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::Cryptography;
 use anabranch_onion::directory::{
-    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Family, Member, PublicKey, SecretKey, UnixTime,
+    Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, Family, Member, PublicKey, SecretKey, Terms, UnixTime,
 };
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::node::{
@@ -416,6 +417,8 @@ fn network<C: Cryptography>(relays: u16, per_family: u16, seed: u64) -> (Documen
         valid_from: UnixTime(EPOCH * 3600),
         valid_until: UnixTime((EPOCH + 3) * 3600),
         previous: DocumentHash::default(),
+        // Nobody asks: all of a simulated network are of one scenario.
+        terms: Terms::default(),
         members,
     };
     (document, made)

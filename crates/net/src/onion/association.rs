@@ -6,11 +6,11 @@
 //! read. Pieces of datagrams (FRAG) are dropped, as the RFC has it for whoever does not put them together.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use anabranch_onion::session::cell::{MAX_HOST, is_host_name};
+use anabranch_onion::session::cell::MAX_HOST;
 use anabranch_onion::session::{MOST_DATAGRAM, Target};
 use bytes::Bytes;
 use fast_socks5::util::target_addr::TargetAddr;
@@ -21,18 +21,16 @@ use tokio::sync::mpsc;
 
 use super::flow::MOST_UNSENT;
 use super::pipe::{ConnectionId, FromTask, Outbox, ToTask};
+use super::socks::name_of;
 
 /// Bytes before a datagram at most: reserved, fragment, kind of address, a name with its length, port.
 const MOST_HEADER: usize = 2 + 1 + 1 + 1 + MAX_HOST + 2;
 
 /// Where a program wants to; nothing if it is no name that could be resolved.
-pub fn target_of(address: TargetAddr) -> Option<Target> {
+fn target_of(address: TargetAddr) -> Option<Target> {
     match address {
         TargetAddr::Ip(address) => Some(Target::Address(address.ip(), address.port())),
-        TargetAddr::Domain(name, port) => match name.parse::<IpAddr>() {
-            Ok(address) => Some(Target::Address(address, port)),
-            Err(_) => is_host_name(&name).then_some(Target::Name(name, port)),
-        },
+        TargetAddr::Domain(name, port) => name_of(name, port),
     }
 }
 

@@ -86,10 +86,11 @@ impl Associations {
         }
     }
 
-    /// A session is over, with all flows in it.
-    pub fn on_end(&mut self, session: SessionId) {
+    /// A session is over, or nothing is sent by it any more: with it all flows in it, which are these.
+    pub fn on_end(&mut self, session: SessionId) -> Vec<FlowId> {
         let over: Vec<FlowId> = self.by_flow.keys().filter(|(of, _)| *of == session).copied().collect();
-        over.into_iter().for_each(|flow| self.part(flow));
+        over.iter().for_each(|flow| self.part(*flow));
+        over
     }
 
     /// A datagram came by a flow; it is dropped where the program takes none.
@@ -164,7 +165,7 @@ mod tests {
         all.begin(connection, SocksUser::default(), inbox);
         all.join(at(0), connection, target(1), (SessionId(1), StreamId(0)));
         all.join(at(0), connection, target(2), (SessionId(2), StreamId(0)));
-        all.on_end(SessionId(1));
+        assert_eq!(all.on_end(SessionId(1)), [(SessionId(1), StreamId(0))]);
         assert_eq!(all.flow_to(at(1), connection, &target(1)), None);
         assert_eq!(all.flow_to(at(1), connection, &target(2)), Some((SessionId(2), StreamId(0))));
         assert!(!all.uses(SessionId(1)) && all.uses(SessionId(2)));

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anabranch_control::time::Time;
 use anabranch_onion::directory::message::{MOST_FROM_STRANGERS, MOST_MESSAGE};
@@ -27,6 +28,9 @@ pub const MOST_CONNECTIONS: usize = 512;
 
 /// Connections of one network at a time.
 pub const MOST_CONNECTIONS_OF_NETWORK: usize = 32;
+
+/// Where no connection could be taken, one is after so long. Meanwhile all else goes on.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Messages that wait for the machine.
 const MOST_WAITING: usize = 64;
@@ -144,9 +148,7 @@ impl AuthorityNode {
             let timer = self.authority.timer(now);
             tokio::select! {
                 () = &mut stop => return Ok(()),
-                accepted = self.listener.accept() => {
-                    // Out of descriptors, say: the next one may have more luck.
-                    let Ok((stream, from)) = accepted else { continue };
+                (stream, from) = accept(&self.listener) => {
                     if let Some(place) = places.take(from) {
                         let authority = self.others.iter().find(|other| is_same(other.ip(), from.ip())).copied();
                         let most = if authority.is_some() { MOST_MESSAGE } else { MOST_FROM_STRANGERS };
@@ -182,6 +184,17 @@ impl AuthorityNode {
                     });
                 }
             }
+        }
+    }
+}
+
+/// The next connection.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            // Out of descriptors, or a connection that was gone: the next may do, in a moment.
+            Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
     }
 }

@@ -11,13 +11,16 @@ use anabranch_onion::session::{MOST_DATAGRAM, Reason};
 use bytes::Bytes;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::pipe::{ConnectionId, FromTask, Inbox, Outbox, ToTask};
 
 /// A flow in which the user has sent nothing for so long is over: the least that a NAT may have (RFC 4787, REQ-5), and
 /// what comes does not prolong it (REQ-6 has that as a choice): who is asked once must not hold it open.
 pub const IDLE: Duration = Duration::from_secs(120);
+
+/// A new socket is writable within so long, or its first datagrams are lost as in any that has no room.
+const WRITABLE_TIME: Duration = Duration::from_secs(1);
 
 /// Datagrams for a task that it has not taken.
 const MOST_UNTAKEN: usize = 32;
@@ -45,7 +48,12 @@ pub async fn connect(target: SocketAddr) -> std::io::Result<UdpSocket> {
     };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(target).await?;
-    Ok(socket)
+    // Until the runtime has heard from the system that it is, no socket counts as writable, and the flow's first datagram
+    // would find no room.
+    match timeout(WRITABLE_TIME, socket.writable()).await {
+        Ok(writable) => writable.map(|()| socket),
+        Err(_) => Ok(socket),
+    }
 }
 
 /// Carries datagrams both ways until the flow is reset, breaks, or is silent for `idle`; the driver is notified of the
@@ -123,6 +131,17 @@ mod tests {
 
     fn datagram(bytes: &[u8]) -> ToTask {
         ToTask::Datagram(Bytes::copy_from_slice(bytes))
+    }
+
+    #[tokio::test]
+    async fn the_first_datagram_to_a_target_reaches_it() {
+        for _ in 0..20 {
+            let flow = flow(IDLE).await;
+            assert!(hand(&flow.inbox, datagram(b"first")));
+            let mut buffer = [0; 100];
+            let came = tokio::time::timeout(Duration::from_secs(5), flow.target.recv(&mut buffer)).await;
+            assert_eq!(came.expect("it comes").unwrap(), 5);
+        }
     }
 
     #[tokio::test]

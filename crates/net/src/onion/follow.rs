@@ -15,7 +15,9 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_onion::directory::document::MOST_DOCUMENT;
 use anabranch_onion::directory::message::Refusal;
-use anabranch_onion::directory::{Document, Message, Remembered, SignedDescriptor, UnixTime, View, ViewError};
+use anabranch_onion::directory::{
+    Document, Message, OtherTerms, Remembered, SignedDescriptor, UnixTime, View, ViewError,
+};
 use futures_util::future::join_all;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -50,8 +52,11 @@ pub enum Found {
         /// Why.
         why: Refusal,
     },
-    /// What an authority handed out is not to be believed.
+    /// What an authority handed out is not to be believed; or no newer list than one that is out of date was found, which is
+    /// said once of each.
     Disbelieved(ViewError),
+    /// The list is not of what the network's file says that all have alike; nothing is looked for any more.
+    OtherTerms(OtherTerms),
     /// An authority could not be asked.
     NoAnswer(ExchangeError),
     /// What was seen could not be written down; nothing newer is used then, or a restart would believe older lists.
@@ -101,8 +106,8 @@ impl Follower {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("directory".into()).spawn(move || {
-            let mut followed =
-                Followed { following, view, sender, uploaded: BTreeMap::new(), next: usize::from(random_seed() as u8) };
+            let (uploaded, next) = (BTreeMap::new(), usize::from(random_seed() as u8));
+            let mut followed = Followed { following, view, sender, uploaded, next, outdated: None };
             runtime.block_on(async {
                 tokio::select! {
                     _ = stopped => {}
@@ -138,6 +143,8 @@ struct Followed {
     uploaded: BTreeMap<usize, u64>,
     /// The authority that is asked next.
     next: usize,
+    /// The epoch of the list of which it was said that it is out of date.
+    outdated: Option<u64>,
 }
 
 /// The list of an epoch to come, until a user takes it: a round or two after the epoch has begun, when relays have it
@@ -196,7 +203,7 @@ impl Followed {
         let round = std_duration(self.following.network.authorities.round);
         let look = (round / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK);
         loop {
-            if !self.upload().await || !self.fetch().await {
+            if !self.upload().await || !self.fetch().await || !self.report_outdated().await {
                 return;
             }
             sleep(look).await;
@@ -264,6 +271,12 @@ impl Followed {
             Ok(false) => return true,
             Err(why) => return self.report(Found::Disbelieved(why)).await,
         }
+        let own = self.following.network.authorities.terms();
+        let listed = self.view.document(wall()).map(|document| document.terms);
+        if let Some(other) = listed.ok().and_then(|listed| own.check(listed).err()) {
+            self.report(Found::OtherTerms(other)).await;
+            return false;
+        }
         if let Err(why) = (self.following.keep)(&self.view.remembered()) {
             self.report(Found::NotKept(why)).await;
             return false;
@@ -271,7 +284,18 @@ impl Followed {
         let document = self.view.document(wall()).map(|document| Box::new(document.clone()));
         match document {
             Ok(document) => self.report(Found::Document(document)).await,
-            Err(_) => true,
+            Err(why) => self.report(Found::Disbelieved(why)).await,
+        }
+    }
+
+    /// Says, once of each list, that there is no newer one than that, which is out of date.
+    async fn report_outdated(&mut self) -> bool {
+        match self.view.document(wall()).map(|_| ()) {
+            Err(why @ ViewError::Stale { epoch, .. }) if self.outdated != Some(epoch) => {
+                self.outdated = Some(epoch);
+                self.report(Found::Disbelieved(why)).await
+            }
+            _ => true,
         }
     }
 }

@@ -54,11 +54,22 @@ struct Entry {
 pub struct NetworkFile {
     /// Who makes the list of relays, and how.
     pub authorities: AuthorityConfig,
-    /// k.
-    pub packets_per_key: PacketsPerKey,
 }
 
 /// Reads a network's file.
+///
+/// # Errors
+///
+/// What is wrong, and where.
+pub fn read(bytes: &[u8]) -> Result<NetworkFile, FileError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+        FileError::at(&before, before.len(), "no text in UTF-8 from here on; expected a file in TOML".to_owned())
+    })?;
+    parse(text)
+}
+
+/// Reads the text of a network's file.
 ///
 /// # Errors
 ///
@@ -76,13 +87,32 @@ fn network(file: File) -> Result<NetworkFile, Problem> {
         return Err((0, format!("{count} authorities; {expected}")));
     }
     for Entry { key, address } in &file.authority {
-        let bytes = key_text::parse(key.get_ref()).map_err(|why| (key.span().start, format!("key `key`: {why}")))?;
-        let read: SocketAddr = address.get_ref().parse().map_err(|_| {
-            let expected = "expected an IP address and a port, such as 192.0.2.1:7555";
-            (address.span().start, format!("key `address`: {:?}; {expected}", address.get_ref()))
+        let wrong_key = |found: String| (key.span().start, format!("key `key`: {found}"));
+        let bytes = key_text::parse(key.get_ref()).map_err(|_| {
+            let expected = "expected the 64 hexadecimal digits that `anabranch onion authority` prints";
+            wrong_key(format!("{:?}; {expected}", key.get_ref()))
         })?;
+        if bytes == [0; 32] {
+            return Err(wrong_key(
+                "all zeros, which is nobody's; expected what `anabranch onion authority` prints".into(),
+            ));
+        }
         if !keys.insert(bytes) {
-            return Err((key.span().start, "key `key`: two authorities have this one".to_owned()));
+            return Err(wrong_key("two authorities have this one".to_owned()));
+        }
+        let wrong_address = |found: &str| {
+            let expected = "expected the IP address and port at which all others reach it, such as 192.0.2.1:7555";
+            (address.span().start, format!("key `address`: {:?}{found}; {expected}", address.get_ref()))
+        };
+        let read: SocketAddr = address.get_ref().parse().map_err(|_| wrong_address(""))?;
+        if read.port() == 0 {
+            return Err(wrong_address(" has no port"));
+        }
+        if read.ip().is_unspecified() || read.ip().is_multicast() {
+            return Err(wrong_address(" is no host's address"));
+        }
+        if authorities.iter().any(|(_, other)| *other == read) {
+            return Err(wrong_address(": two authorities have this one"));
         }
         authorities.push((PublicKey(bytes), read));
     }
@@ -123,8 +153,10 @@ fn network(file: File) -> Result<NetworkFile, Problem> {
             (asked.span().start, "key `packets_per_key`: 0; expected 1 (a new key for each packet) or more".to_owned())
         })?,
     };
-    let authorities = AuthorityConfig { authorities, threshold, epoch_s, round, valid_epochs: VALID_EPOCHS };
-    Ok(NetworkFile { authorities, packets_per_key })
+    let valid_epochs = VALID_EPOCHS;
+    Ok(NetworkFile {
+        authorities: AuthorityConfig { authorities, threshold, epoch_s, round, valid_epochs, packets_per_key },
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +180,7 @@ mod tests {
         assert_eq!(network.authorities.authorities[2].1, "192.0.2.3:7555".parse().expect("an address"));
         assert_eq!(network.authorities.authorities[2].0, PublicKey([3; 32]));
         assert_eq!((network.authorities.threshold, network.authorities.epoch_s), (2, 3600));
-        assert_eq!(network.packets_per_key, PacketsPerKey::STANDARD);
+        assert_eq!(network.authorities.packets_per_key, PacketsPerKey::STANDARD);
     }
 
     #[test]
@@ -157,7 +189,8 @@ mod tests {
         let (_, rest) = page.split_once("```toml\n").expect("the page shows a file");
         let (text, _) = rest.split_once("```").expect("it ends");
         let network = parse(text).expect("it is right");
-        assert_eq!((network.authorities.authorities.len(), network.packets_per_key), (3, PacketsPerKey::STANDARD));
+        let AuthorityConfig { authorities, packets_per_key, .. } = network.authorities;
+        assert_eq!((authorities.len(), packets_per_key), (3, PacketsPerKey::STANDARD));
     }
 
     #[test]
@@ -178,6 +211,23 @@ mod tests {
         let twice = format!("{}{}", authority(1), authority(1));
         assert_eq!(said(&twice), "5:7: key `key`: two authorities have this one");
         let elsewhere = authority(1).replace("192.0.2.1:7555", "here");
-        assert!(said(&elsewhere).starts_with("3:11: key `address`: \"here\"; expected an IP address and a port"));
+        let expected = "expected the IP address and port at which all others reach it, such as 192.0.2.1:7555";
+        assert_eq!(said(&elsewhere), format!("3:11: key `address`: \"here\"; {expected}"));
+        let at = |address: &str| said(&authority(1).replace("192.0.2.1:7555", address));
+        assert_eq!(at("192.0.2.1:0"), format!("3:11: key `address`: \"192.0.2.1:0\" has no port; {expected}"));
+        assert!(at("0.0.0.0:7555").contains("\"0.0.0.0:7555\" is no host's address; expected"));
+        assert!(at("[ff02::1]:7555").contains("is no host's address; expected"));
+        let one_place = format!("{}{}", authority(1), authority(2).replace("192.0.2.2", "192.0.2.1"));
+        assert!(
+            said(&one_place).starts_with("6:11: key `address`: \"192.0.2.1:7555\": two authorities have this one;")
+        );
+        assert!(said(&authority(0)).starts_with("2:7: key `key`: all zeros, which is nobody's; expected"));
+        let short = authority(1).replace("01", "1");
+        assert!(said(&short).ends_with("; expected the 64 hexadecimal digits that `anabranch onion authority` prints"));
+        let words = "1:13: threshold: invalid type: string \"two\", expected a whole number";
+        assert_eq!(said(&of("threshold = \"two\"", 3)), words);
+        let bytes = [&of("", 1).into_bytes()[..], b"# caf\xe9\n"].concat();
+        let said = read(&bytes).expect_err("it is no text").to_string();
+        assert_eq!(said, "5:6: no text in UTF-8 from here on; expected a file in TOML");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_control::time::{Duration, Time};
@@ -137,11 +137,12 @@ where
         // Nothing can be opened until a list says what this relay's place is.
         let nothing =
             EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
-        let k = network.packets_per_key;
+        let k = network.authorities.packets_per_key;
         let relay = Relay::new(k, Limits::standard(k), nothing, [random_seed(), random_seed()]);
         let node = RelayNode::new(relay, Members::default(), service)
             .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit)
             .with_grain(GRAIN);
+        let from = leaves_by(&socket)?;
         let mut runtime = Runtime::new(NoWork)?;
         runtime.add_gathering(socket, node)?;
         runtime.gather(GATHER);
@@ -152,7 +153,7 @@ where
         let waker = runtime.waker();
         let following = Following {
             remembered,
-            from: Some(address.ip()),
+            from,
             describe: Some(describe(said, epoch_s, secrets.clone())),
             keep,
             wake: Box::new(move || waker.wake()),
@@ -238,6 +239,13 @@ where
     }
 }
 
+/// By which of this machine's addresses a relay talks to authorities, which compare it with where the relay says that it
+/// is reached: where it listens. That is not where others reach it if an address is translated on the way (NAT): then
+/// whatever translates it makes one of the other.
+fn leaves_by(socket: &Socket) -> io::Result<Option<IpAddr>> {
+    Ok(Some(socket.local_addr()?.ip()).filter(|address| !address.is_unspecified()))
+}
+
 /// What a relay always says of itself.
 struct Said {
     identity: SecretKey,
@@ -280,6 +288,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_relay_talks_to_authorities_by_where_it_listens_wherever_others_reach_it() {
+        let by = |listen: &str| leaves_by(&Socket::bind(listen.parse().unwrap()).unwrap()).unwrap();
+        assert_eq!(by("127.0.61.1:0"), Some([127, 0, 61, 1].into()));
+        assert_eq!(by("0.0.0.0:0"), None, "the system chooses");
+    }
 
     #[test]
     fn p18_a_relay_draws_other_keys_for_every_epoch_and_at_every_start() {

@@ -157,6 +157,16 @@ impl Streams {
         }
     }
 
+    /// Parts with those that do not lead where they shall yet, so that others may lead there.
+    pub fn take_unaccepted(&mut self) -> Vec<(StreamId, ConnectionId, Inbox)> {
+        let waiting = |(stream, plug): (&StreamId, &Plug)| {
+            (!plug.is_accepted).then(|| (*stream, plug.connection, plug.inbox.clone()))
+        };
+        let waiting: Vec<_> = self.plugs.iter().filter_map(waiting).collect();
+        waiting.iter().for_each(|(stream, ..)| self.forget(*stream));
+        waiting
+    }
+
     /// The session is over.
     pub fn on_end(&mut self, reason: Reason) {
         while let Some((&stream, _)) = self.plugs.first_key_value() {

@@ -3,6 +3,11 @@
 //! Each SOCKS user has sessions of its own, one with each exit that it needs: an exit is chosen, by weight, among
 //! those whose policy has the port, and kept as long as the session lives. Names are resolved there.
 //! A program's datagrams to one target are a flow of such a session, which is opened by the first of them.
+//!
+//! An exit that answers nothing while guards do is taken for gone (RFC 1122 3.3.1.4: whoever sends is to notice a dead way
+//! by what it asks in vain): new connections, and those that have sent nothing yet, go to another, and for some minutes
+//! none goes there again. Who runs exits can have their users choose again in that way, by falling silent; so a connection
+//! is tried at few exits, each exit costs that once in those minutes, and what an exit sees is a session that ends.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,19 +19,19 @@ use std::time::Duration as StdDuration;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_onion::crypto::Real;
-use anabranch_onion::directory::{Document, Protocol, Remembered};
+use anabranch_onion::directory::{Document, Protocol, PublicKey, Remembered, UnixTime};
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::node::{Cover, CoverError, Destination, EXIT, SessionId, User, UserEvent, UserSettings};
 use anabranch_onion::routes::{PlacementError, RouteError};
-use anabranch_onion::session::{IDLE, Rates, Reason, StreamEvent, Target};
+use anabranch_onion::session::{End, IDLE, Rates, Reason, StreamEvent, StreamId, Target};
 use rand::rngs::StdRng;
 
 use super::associations::Associations;
 use super::exit_edge::hand_over;
 use super::follow::{Follower, Following, Found, Keep, NextList, wall};
 use super::network_file::NetworkFile;
-use super::pipe::{ConnectionId, FromTask, ToTask};
-use super::socks::{Request, SocksServer, SocksUser, Wants};
+use super::pipe::{ConnectionId, FromTask, Inbox, ToTask};
+use super::socks::{Foreign, Request, SocksServer, SocksUser, Wants};
 use super::streams::Streams;
 use crate::pool::NoWork;
 use crate::runtime::Runtime;
@@ -39,8 +44,34 @@ const MOST_WAITING: usize = 256;
 /// What they say is handled so often at a time, so that packets are not kept waiting.
 const PORTION: usize = 64;
 
-/// Sessions at once.
+/// Sessions at once: of SOCKS users, each with each exit that it uses. For one more, the one that has been without
+/// connections for longest ends.
 pub const MOST_SESSIONS: usize = 256;
+
+/// How often sessions are looked at: which have no connections, and whose exits seem to be gone.
+const LOOK_AT_SESSIONS: Duration = Duration::from_millis(500);
+
+/// Guards that have not answered for so long while they are asked may be what is gone, or the own line: one second is
+/// what a link waits for an answer at first, and another is for the next question.
+const LINE_SILENT: Duration = Duration::from_millis(2_500);
+
+/// Guards must have answered for so long before an exit is to blame that does not: a session whose guards come back asks
+/// its exit within this.
+const LINE_PROVED: Duration = Duration::from_millis(3_000);
+
+/// A session whose exit seems to be gone is given up, and what is open in it with it, after so long: three times what it
+/// takes to seem so. Until then an exit that is back is gone on with.
+const GIVEN_UP: Duration = Duration::from_millis(15_000);
+
+/// For so long an exit that was gone is chosen only where no other leads: longer than it takes to start a relay again,
+/// and a part of the time for which a list that has it is good.
+const FAILED: Duration = Duration::from_millis(300_000);
+
+/// Exits that are remembered as gone; of more, those whose time ends first are not.
+const MOST_FAILED: usize = 64;
+
+/// Exits at which a connection is tried, one after the other.
+const MOST_TRIES: u8 = 3;
 
 /// How long the first list of relays is looked for in one step.
 const LOOK: StdDuration = StdDuration::from_millis(20);
@@ -107,6 +138,20 @@ pub enum EdgeNews {
     NoPath(RouteError),
     /// A program wants to where no exit leads.
     NoExit,
+    /// There are [`MOST_SESSIONS`], all with connections: a program is turned away.
+    NoSession,
+    /// The list of relays is out of date, and with it all that goes by it: programs are turned away, and their connections
+    /// are closed.
+    Outdated {
+        /// Whose it is.
+        epoch: u64,
+        /// When it ended.
+        until: UnixTime,
+    },
+    /// An exit answers nothing any more: others are used.
+    ExitGone,
+    /// A program speaks something else than SOCKS5.
+    Foreign(Foreign),
     /// Something about the directory.
     Directory(Found),
 }
@@ -117,11 +162,31 @@ enum Said {
     Of(ConnectionId, FromTask),
 }
 
+/// A connection's place.
+struct Joined {
+    session: SessionId,
+    target: Target,
+    /// Exits at which it was tried.
+    tries: u8,
+}
+
+/// Why there is no session.
+enum NoSession {
+    /// No exit leads there.
+    Exit,
+    /// There are too many.
+    Full,
+    /// The list of relays is out of date.
+    Outdated,
+}
+
 struct Open {
     /// Since when no program has a connection in it.
     idle_since: Option<Time>,
     socks: SocksUser,
-    exit: anabranch_onion::directory::PublicKey,
+    exit: PublicKey,
+    /// Since when the exit seems to be gone: nothing new is begun here.
+    gone_since: Option<Time>,
     streams: Streams,
 }
 
@@ -135,13 +200,20 @@ pub struct UserEdge {
     _tasks: tokio::runtime::Runtime,
     socks: SocketAddr,
     said: Receiver<Said>,
+    foreign: Receiver<Foreign>,
     cover: Cover,
     rates: Rates,
     keep_guards: KeepGuards,
     next: NextList,
     sessions: BTreeMap<SessionId, Open>,
-    by_connection: BTreeMap<ConnectionId, SessionId>,
+    by_connection: BTreeMap<ConnectionId, Joined>,
     associations: Associations,
+    /// When sessions are looked at next.
+    look_at: Time,
+    /// When guards were last silent, as far as they were asked.
+    line_since: Time,
+    /// Exits that were gone, and until when that counts.
+    failed: BTreeMap<PublicKey, Time>,
     news: Vec<EdgeNews>,
     has_user: bool,
     opened: u64,
@@ -164,13 +236,19 @@ impl UserEdge {
         let address = server.address();
         let (sender, said) = sync_channel(MOST_WAITING);
         let (both, from_both) = tokio::sync::mpsc::channel(1);
+        // Not with what programs want, which waits for the first list of relays.
+        let (foreign_sender, foreign_said) = sync_channel(1);
         hand_over(&tasks, from_both, sender, runtime.waker());
         tasks.spawn(async move {
-            let (requests, tasks) = server.channels();
+            let (requests, tasks, foreign) = server.channels();
             loop {
                 let said = tokio::select! {
                     Some(request) = requests.recv() => Said::Wants(request),
                     Some((connection, said)) = tasks.recv() => Said::Of(connection, said),
+                    Some(what) = foreign.recv() => {
+                        let _ = foreign_sender.try_send(what);
+                        continue;
+                    }
                     else => return,
                 };
                 if both.send(said).await.is_err() {
@@ -194,6 +272,7 @@ impl UserEdge {
             _tasks: tasks,
             socks: address,
             said,
+            foreign: foreign_said,
             cover,
             rates,
             keep_guards,
@@ -201,6 +280,9 @@ impl UserEdge {
             sessions: BTreeMap::new(),
             by_connection: BTreeMap::new(),
             associations: Associations::default(),
+            look_at: Time::ZERO,
+            line_since: Time::ZERO,
+            failed: BTreeMap::new(),
             news: Vec::new(),
             has_user: false,
             opened: 0,
@@ -228,6 +310,9 @@ impl UserEdge {
     ///
     /// When the system can't wait or read, or the settings place no packets.
     pub fn turn(&mut self, until: Time) -> Result<(), EdgeError> {
+        if let Ok(what) = self.foreign.try_recv() {
+            self.report(EdgeNews::Foreign(what));
+        }
         while let Some(found) = self.follower.poll() {
             match found {
                 Found::Document(document) if self.has_user => self.next.put(self.runtime.now(), *document),
@@ -242,7 +327,9 @@ impl UserEdge {
         if let Some(document) = self.next.take(self.runtime.now()) {
             self.begin_epoch(document)?;
         }
+        self.look_at_sessions();
         let until = until.min(self.next.timer());
+        let until = if self.sessions.is_empty() { until } else { until.min(self.look_at) };
         let mut is_busy = true;
         for _ in 0..PORTION {
             match self.said.try_recv() {
@@ -258,32 +345,119 @@ impl UserEdge {
         while let Some((_, event)) = self.runtime.poll_event() {
             self.on_event(event);
         }
-        if self.cover != Cover::Off {
-            self.close_idle();
-        }
         Ok(())
+    }
+
+    fn look_at_sessions(&mut self) {
+        let now = self.runtime.now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK_AT_SESSIONS;
+        self.note_idle(now);
+        self.note_gone(now);
+        let document = self.runtime.machine(0).document();
+        let (epoch, until) = (document.epoch, document.valid_until);
+        if wall() >= until && !self.sessions.is_empty() {
+            self.report(EdgeNews::Outdated { epoch, until });
+            self.sessions.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.close(id));
+        }
     }
 
     /// A session whose cells leave and come at a constant rate is never silent: where no program has had a connection in
     /// it for long, it is closed here.
-    fn close_idle(&mut self) {
-        let now = self.runtime.now();
+    fn note_idle(&mut self, now: Time) {
         let mut over = Vec::new();
         for (id, open) in &mut self.sessions {
             let is_idle = open.streams.is_empty() && !self.associations.uses(*id);
             open.idle_since = is_idle.then(|| open.idle_since.unwrap_or(now));
-            if open.idle_since.is_some_and(|since| now.since(since) >= IDLE) {
+            if self.cover != Cover::Off && open.idle_since.is_some_and(|since| now.since(since) >= IDLE) {
                 open.idle_since = None;
                 over.push(*id);
             }
         }
-        for id in over {
+        over.into_iter().for_each(|id| self.close(id));
+    }
+
+    fn close(&mut self, id: SessionId) {
+        self.runtime.act(0, |user, now, port| {
+            if let Some(client) = user.session(id) {
+                client.close();
+            }
+            user.serve(now, port);
+        });
+    }
+
+    /// Finds exits that answer nothing while guards do, and sessions of which nothing is to be hoped any more.
+    fn note_gone(&mut self, now: Time) {
+        let user = self.runtime.machine(0);
+        // One answer may be late.
+        if user.sessions().any(|(_, client)| client.unanswered().0 > 1) {
             self.runtime.act(0, |user, now, port| {
-                if let Some(client) = user.session(id) {
-                    client.close();
-                }
+                user.ask_guards(now);
                 user.serve(now, port);
             });
+        }
+        let user = self.runtime.machine(0);
+        if now.since(user.guards_heard()) > LINE_SILENT || !user.is_attached(now) {
+            self.line_since = now;
+        }
+        let has_line = now.since(self.line_since) >= LINE_PROVED;
+        let (mut gone, mut given_up) = (Vec::new(), Vec::new());
+        for (id, client) in user.sessions() {
+            let Some(open) = self.sessions.get_mut(&id) else { continue };
+            let (_, heard) = client.unanswered();
+            if open.gone_since.take_if(|since| heard > *since).is_some() {
+                self.failed.remove(&open.exit);
+            }
+            if open.gone_since.is_none() && has_line && client.seems_gone(now) {
+                open.gone_since = Some(now);
+                gone.push(id);
+            }
+            if open.gone_since.is_some() && now.since(heard.max(self.line_since)) >= GIVEN_UP {
+                given_up.push(id);
+            }
+        }
+        gone.into_iter().for_each(|id| self.leave(now, id));
+        given_up.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// The exit of a session seems to be gone: what has sent nothing through it is tried at another, and datagrams, of which
+    /// each may be lost, go by another from now on.
+    fn leave(&mut self, now: Time, id: SessionId) {
+        let Some(open) = self.sessions.get_mut(&id) else { return };
+        let (socks, exit) = (open.socks, open.exit);
+        let waiting = open.streams.take_unaccepted();
+        let flows = self.associations.on_end(id);
+        let over: Vec<StreamId> =
+            waiting.iter().map(|(stream, ..)| *stream).chain(flows.into_iter().map(|(_, flow)| flow)).collect();
+        self.fail(now, exit);
+        self.runtime.act(0, |user, now, port| {
+            if let Some(client) = user.session(id) {
+                over.into_iter().for_each(|stream| client.reset(stream, Reason::Stopped));
+            }
+            user.serve(now, port);
+        });
+        waiting.into_iter().for_each(|(_, connection, inbox)| self.try_another(connection, socks, inbox));
+    }
+
+    fn fail(&mut self, now: Time, exit: PublicKey) {
+        self.report(EdgeNews::ExitGone);
+        self.failed.insert(exit, now + FAILED);
+        if self.failed.len() > MOST_FAILED
+            && let Some(first) = self.failed.iter().min_by_key(|(_, until)| **until).map(|(exit, _)| *exit)
+        {
+            self.failed.remove(&first);
+        }
+    }
+
+    /// A connection that has sent nothing has lost its session.
+    fn try_another(&mut self, connection: ConnectionId, socks: SocksUser, inbox: Inbox) {
+        let Some(Joined { target, tries, .. }) = self.by_connection.remove(&connection) else { return };
+        if tries < MOST_TRIES {
+            self.begin(connection, socks, target, inbox, tries + 1);
+        } else {
+            let _ = inbox.try_send(ToTask::Reset(Reason::Broken));
         }
     }
 
@@ -315,9 +489,14 @@ impl UserEdge {
     }
 
     /// The session of `socks` with an exit that speaks `protocol` with `target`: one that it has, or a new one.
-    fn session_for(&mut self, socks: SocksUser, protocol: Protocol, target: &Target) -> Option<SessionId> {
+    fn session_for(&mut self, socks: SocksUser, protocol: Protocol, target: &Target) -> Result<SessionId, NoSession> {
+        let now = self.runtime.now();
+        self.failed.retain(|_, until| now < *until);
         let user = self.runtime.machine(0);
         let document = user.document();
+        if wall() >= document.valid_until {
+            return Err(NoSession::Outdated);
+        }
         let may = |relay: anabranch_onion::RelayIndex| {
             let descriptor = &document.member(relay)?.descriptor;
             let keys = descriptor.service.as_ref()?.keys()?;
@@ -328,74 +507,109 @@ impl UserEdge {
             };
             leads.then_some((descriptor.identity, keys))
         };
-        let own = self
-            .sessions
-            .iter()
-            .find(|(_, open)| open.socks == socks && document.index_of(&open.exit).and_then(may).is_some());
+        let own = self.sessions.iter().find(|(_, open)| {
+            let is_there = open.gone_since.is_none() && !self.failed.contains_key(&open.exit);
+            open.socks == socks && is_there && document.index_of(&open.exit).and_then(may).is_some()
+        });
         if let Some((id, _)) = own {
-            return Some(*id);
-        }
-        if self.sessions.len() >= MOST_SESSIONS {
-            return None;
+            return Ok(*id);
         }
         // A guard of this user is no exit of it: it would know who it is and where to.
         let leading = document.relays().map(|(relay, _)| relay).filter(|relay| may(*relay).is_some());
-        let exits: Vec<_> = user
+        let mut exits: Vec<_> = user
             .choice()
             .ends(document, leading)
             .into_iter()
             .filter_map(|relay| Some((relay, document.member(relay)?.weight, may(relay)?)))
             .collect();
+        // Where all that lead there were gone, they may be back.
+        if exits.iter().any(|(_, _, (exit, _))| !self.failed.contains_key(exit)) {
+            exits.retain(|(_, _, (exit, _))| !self.failed.contains_key(exit));
+        }
         let total: u64 = exits.iter().map(|(_, weight, _)| *weight).sum();
         let mut left = (Rng::stream(random_seed(), "exit").uniform() * total as f64) as u64;
-        let (relay, _, (exit, keys)) = exits.into_iter().find(|(_, weight, _)| match left.checked_sub(*weight) {
+        let chosen = exits.into_iter().find(|(_, weight, _)| match left.checked_sub(*weight) {
             Some(rest) => {
                 left = rest;
                 false
             }
             None => true,
-        })?;
+        });
+        let (relay, _, (exit, keys)) = chosen.ok_or(NoSession::Exit)?;
+        self.make_room(now)?;
         let destination = Destination { relay, label: EXIT, keys };
         let rates = self.rates.clone();
         let id = self.runtime.act(0, |user, now, _| user.open(now, destination, rates));
-        self.sessions.insert(id, Open { idle_since: None, socks, exit, streams: Streams::default() });
-        Some(id)
+        self.sessions.insert(id, Open { idle_since: None, socks, exit, gone_since: None, streams: Streams::default() });
+        Ok(id)
+    }
+
+    /// Ends the session that has been without connections for longest, if there is no place for another.
+    fn make_room(&mut self, now: Time) -> Result<(), NoSession> {
+        if self.sessions.len() < MOST_SESSIONS {
+            return Ok(());
+        }
+        let idle = self.sessions.iter().filter(|(id, open)| open.streams.is_empty() && !self.associations.uses(**id));
+        let longest = idle.min_by_key(|(_, open)| open.idle_since.unwrap_or(now)).map(|(id, _)| *id);
+        let longest = longest.ok_or(NoSession::Full)?;
+        self.sessions.remove(&longest);
+        self.close(longest);
+        Ok(())
     }
 
     fn on_request(&mut self, request: Request) {
         let Request { connection, user: socks, wants, inbox } = request;
-        let target = match wants {
-            Wants::Stream(target) => target,
+        match wants {
+            Wants::Stream(target) => self.begin(connection, socks, target, inbox, 1),
             Wants::Datagrams => {
                 self.opened += 1;
-                return self.associations.begin(connection, socks, inbox);
+                self.associations.begin(connection, socks, inbox);
+            }
+        }
+    }
+
+    /// A connection is to lead to `target`, after `tries` at exits with this one.
+    fn begin(&mut self, connection: ConnectionId, socks: SocksUser, target: Target, inbox: Inbox, tries: u8) {
+        let session = match self.session_for(socks, Protocol::Tcp, &target) {
+            Ok(session) => session,
+            Err(why) => {
+                let reason = if matches!(why, NoSession::Exit) { Reason::Forbidden } else { Reason::Busy };
+                self.report_no_session(&why);
+                let _ = inbox.try_send(ToTask::Reset(reason));
+                return;
             }
         };
-        let Some(id) = self.session_for(socks, Protocol::Tcp, &target) else {
-            self.report_no_exit();
-            let _ = inbox.try_send(ToTask::Reset(Reason::Forbidden));
-            return;
-        };
-        let Some(open) = self.sessions.get_mut(&id) else { return };
+        let Some(open) = self.sessions.get_mut(&session) else { return };
         let stream = self.runtime.act(0, |user, now, port| {
-            let stream = user.session(id)?.open_stream(now, target);
+            let stream = user.session(session)?.open_stream(now, target.clone());
             user.serve(now, port);
             stream
         });
         match stream {
             Some(stream) => {
                 open.streams.join(stream, connection, inbox);
-                self.by_connection.insert(connection, id);
-                self.opened += 1;
+                self.by_connection.insert(connection, Joined { session, target, tries });
+                self.opened += u64::from(tries == 1);
             }
             None => _ = inbox.try_send(ToTask::Reset(Reason::Busy)),
         }
     }
 
-    /// Once until it is fetched: whoever sends datagrams wants the same again and again.
-    fn report_no_exit(&mut self) {
-        if !self.news.iter().any(|news| matches!(news, EdgeNews::NoExit)) {
-            self.news.push(EdgeNews::NoExit);
+    fn report_no_session(&mut self, why: &NoSession) {
+        let document = self.runtime.machine(0).document();
+        let (epoch, until) = (document.epoch, document.valid_until);
+        self.report(match why {
+            NoSession::Exit => EdgeNews::NoExit,
+            NoSession::Full => EdgeNews::NoSession,
+            NoSession::Outdated => EdgeNews::Outdated { epoch, until },
+        });
+    }
+
+    /// Once until it is fetched: whoever sends datagrams, say, wants the same again and again.
+    fn report(&mut self, what: EdgeNews) {
+        let kind = std::mem::discriminant(&what);
+        if self.news.iter().all(|news| std::mem::discriminant(news) != kind) {
+            self.news.push(what);
         }
     }
 
@@ -407,7 +621,10 @@ impl UserEdge {
         let (flow, makes_room) = match self.associations.flow_to(now, connection, &target) {
             Some(flow) => (flow, None),
             None => {
-                let Some(id) = self.session_for(socks, Protocol::Udp, &target) else { return self.report_no_exit() };
+                let id = match self.session_for(socks, Protocol::Udp, &target) {
+                    Ok(id) => id,
+                    Err(why) => return self.report_no_session(&why),
+                };
                 let opened = self.runtime.act(0, |user, now, _| user.session(id)?.open_flow(now, target.clone()));
                 let Some(stream) = opened else { return };
                 ((id, stream), self.associations.join(now, connection, target, (id, stream)))
@@ -448,7 +665,7 @@ impl UserEdge {
             }
             said => said,
         };
-        let Some(&id) = self.by_connection.get(&connection) else { return };
+        let Some(id) = self.by_connection.get(&connection).map(|joined| joined.session) else { return };
         let Some(open) = self.sessions.get_mut(&id) else { return };
         self.runtime.act(0, |user, now, port| {
             if let Some(client) = user.session(id) {
@@ -480,15 +697,21 @@ impl UserEdge {
                 });
                 if open.streams.len() < before {
                     let is_there = |connection: &ConnectionId| open.streams.stream_of(*connection).is_some();
-                    self.by_connection.retain(|connection, of| *of != id || is_there(connection));
+                    self.by_connection.retain(|connection, joined| joined.session != id || is_there(connection));
                 }
             }
-            UserEvent::Ended(id, _) => {
-                if let Some(mut open) = self.sessions.remove(&id) {
-                    open.streams.on_end(Reason::Broken);
-                }
+            UserEvent::Ended(id, end) => {
                 self.associations.on_end(id);
-                self.by_connection.retain(|_, session| *session != id);
+                let Some(mut open) = self.sessions.remove(&id) else { return };
+                let waiting = open.streams.take_unaccepted();
+                open.streams.on_end(Reason::Broken);
+                let now = self.runtime.now();
+                let has_line = now.since(self.line_since) >= LINE_PROVED;
+                if has_line && matches!(end, End::Unanswered | End::Silent) {
+                    self.fail(now, open.exit);
+                }
+                waiting.into_iter().for_each(|(_, connection, inbox)| self.try_another(connection, open.socks, inbox));
+                self.by_connection.retain(|_, joined| joined.session != id);
             }
             UserEvent::Guards => {
                 let state = self.runtime.machine(0).guards().clone();

@@ -26,7 +26,7 @@ use thiserror::Error;
 
 use super::ballot::Ballot;
 use super::clock::{UnixTime, WallClock};
-use super::document::{Document, LONGEST_VALIDITY, SignedDocument};
+use super::document::{Document, LONGEST_VALIDITY, SignedDocument, Terms};
 use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::known::{Known, KnownRelay};
@@ -35,6 +35,7 @@ use super::merge::{Validity, merge};
 use super::message::{Message, Refusal, Statement};
 use super::trust::{Trust, TrustError};
 use super::vote::{EndorsedVote, Proof, Vote};
+use crate::packet::PacketsPerKey;
 
 /// A vote lists whom it has heard in this many epochs.
 const HEARD_WITHIN_EPOCHS: u64 = 2;
@@ -55,13 +56,21 @@ pub struct AuthorityConfig {
     pub round: Duration,
     /// For how many epochs a document is good.
     pub valid_epochs: u64,
+    /// The network's k.
+    pub packets_per_key: PacketsPerKey,
 }
 
 impl AuthorityConfig {
     /// An hour an epoch, a minute a round, three hours a document, as Tor's authorities have it.
     pub fn hourly(authorities: Vec<(PublicKey, SocketAddr)>, threshold: usize) -> AuthorityConfig {
         let round = Duration::from_millis(60_000);
-        AuthorityConfig { authorities, threshold, epoch_s: 3600, round, valid_epochs: 3 }
+        let packets_per_key = PacketsPerKey::STANDARD;
+        AuthorityConfig { authorities, threshold, epoch_s: 3600, round, valid_epochs: 3, packets_per_key }
+    }
+
+    /// What all who use their lists must have alike.
+    pub fn terms(&self) -> Terms {
+        Terms { epoch_s: self.epoch_s, packets_per_key: self.packets_per_key.get() }
     }
 
     /// Whom users of these authorities believe.
@@ -439,7 +448,7 @@ impl Authority {
         let epoch = self.ballot.epoch;
         let from = UnixTime(epoch * self.config.epoch_s);
         let validity = Validity { from, until: from.after(self.config.valid_epochs * self.config.epoch_s) };
-        merge(votes, &self.trust, epoch, validity, |hash| self.known.has_checked(hash))
+        merge(votes, &self.trust, epoch, validity, self.config.terms(), |hash| self.known.has_checked(hash))
     }
 
     fn on_prepared(&mut self, statement: &Statement, out: &mut impl Out<Authority>) {

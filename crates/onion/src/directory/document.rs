@@ -64,6 +64,47 @@ impl Member {
     }
 }
 
+/// What all of a network must have alike besides the list: whoever has another k is understood by no relay, and whoever
+/// has other epochs uses keys of another time, and neither would learn why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Length of an epoch, in seconds.
+    pub epoch_s: u64,
+    /// k.
+    pub packets_per_key: u16,
+}
+
+/// What a network's file says and its list does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the network's file has {name} = {own}, and the list of relays that its authorities have signed {listed}: take the \
+     file that all others of this network have"
+)]
+pub struct OtherTerms {
+    /// Which key of the file.
+    pub name: &'static str,
+    /// What the file has.
+    pub own: u64,
+    /// What the list has.
+    pub listed: u64,
+}
+
+impl Terms {
+    /// Whether somebody of these terms, by a network's file, can use a list of `listed`.
+    ///
+    /// # Errors
+    ///
+    /// What differs first.
+    pub fn check(self, listed: Terms) -> Result<(), OtherTerms> {
+        let all = [
+            ("epoch_s", self.epoch_s, listed.epoch_s),
+            ("packets_per_key", self.packets_per_key.into(), listed.packets_per_key.into()),
+        ];
+        let other = all.into_iter().find(|(_, own, listed)| own != listed);
+        other.map_or(Ok(()), |(name, own, listed)| Err(OtherTerms { name, own, listed }))
+    }
+}
+
 /// All relays of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
@@ -75,6 +116,9 @@ pub struct Document {
     pub valid_until: UnixTime,
     /// The hash of the document before this one, of whatever epoch that was; zero in the first.
     pub previous: DocumentHash,
+    /// What goes for all who use it. What was written down before lists had any is read, and is not signed.
+    #[serde(default)]
+    pub terms: Terms,
     /// The relays, by identity: their places are their indices.
     pub members: Vec<Member>,
 }
@@ -293,6 +337,17 @@ mod tests {
             let verified = SignedDocument::decode(&changed).and_then(|signed| signed.verify(&trust));
             assert!(verified.is_err(), "bit {bit} is not signed");
         }
+    }
+
+    #[test]
+    fn who_has_other_terms_than_the_list_learns_which() {
+        let listed = document(1, 5).terms;
+        assert_eq!(listed.check(listed), Ok(()));
+        let said = |own: Terms| own.check(listed).unwrap_err().to_string();
+        assert!(said(Terms { packets_per_key: 16, ..listed }).starts_with(
+            "the network's file has packets_per_key = 16, and the list of relays that its authorities have signed 64:"
+        ));
+        assert!(said(Terms { epoch_s: 60, ..listed }).starts_with("the network's file has epoch_s = 60, and"));
     }
 
     #[test]

@@ -55,8 +55,8 @@ impl Context {
             Context::Descriptor => b"anabranch onion descriptor 1",
             Context::Family => b"anabranch onion family 1",
             Context::Vote => b"anabranch onion vote 1",
-            Context::Prepare => b"anabranch onion prepared document 1",
-            Context::Document => b"anabranch onion document 2",
+            Context::Prepare => b"anabranch onion prepared document 2",
+            Context::Document => b"anabranch onion document 3",
             Context::Mailbox => b"anabranch onion mailbox 1",
             Context::Hidden => b"anabranch onion hidden receiver 1",
         }

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use super::clock::{DAY, UnixTime};
 use super::descriptor::SignedDescriptor;
-use super::document::{Document, MOST_PER_FAMILY, MOST_PER_NETWORK, MOST_RELAYS, Member, count};
+use super::document::{Document, MOST_PER_FAMILY, MOST_PER_NETWORK, MOST_RELAYS, Member, Terms, count};
 use super::hash::DocumentHash;
 use super::keys::PublicKey;
 use super::network::Network;
@@ -56,6 +56,7 @@ pub fn merge(
     trust: &Trust,
     epoch: u64,
     validity: Validity,
+    terms: Terms,
     known: impl Fn(&[u8; 32]) -> bool,
 ) -> Document {
     let mut previous: Option<(u64, DocumentHash)> = None;
@@ -85,7 +86,7 @@ pub fn merge(
     within_bounds(&mut listed);
     let members = weighed(&listed, validity.from);
     let previous = previous.map_or(DocumentHash::default(), |(_, hash)| hash);
-    Document { epoch, valid_from: validity.from, valid_until: validity.until, previous, members }
+    Document { epoch, valid_from: validity.from, valid_until: validity.until, previous, terms, members }
 }
 
 /// Leaves out whom the document has no place for, and brings the others into its order.
@@ -160,7 +161,7 @@ mod tests {
 
     fn merged(votes: &[Vote], trust: &Trust) -> Document {
         let votes: Vec<&Vote> = votes.iter().collect();
-        let document = merge(&votes, trust, 1, VALIDITY, |_| false);
+        let document = merge(&votes, trust, 1, VALIDITY, Terms::default(), |_| false);
         assert_eq!(document.check(), Ok(()));
         document
     }

@@ -25,7 +25,10 @@ pub const MOST_MESSAGE: usize = (48 << 20) + MOST_DOCUMENT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Refusal {
     /// The session's address is another one.
-    #[error("the descriptor's address is not the one that the session comes from")]
+    #[error(
+        "the descriptor's address is not the one that the session comes from: --address must be where others reach the \
+         relay, and what it sends must leave by that address, as behind a NAT of one address for one"
+    )]
     OtherAddress,
     /// A signature or a bound is wrong.
     #[error("the descriptor is not signed, or breaks a bound")]

@@ -37,7 +37,7 @@ pub use clock::{UnixTime, WallClock};
 pub use descriptor::{
     Descriptor, DescriptorError, EpochKey, ExitPolicy, ExitRule, Family, Protocol, ServiceEntry, SignedDescriptor,
 };
-pub use document::{Document, DocumentError, Member, SignedDocument};
+pub use document::{Document, DocumentError, Member, OtherTerms, SignedDocument, Terms};
 pub use hash::DocumentHash;
 pub use keys::{Context, PublicKey, SecretKey, Signature};
 pub use message::Message;

@@ -3,7 +3,7 @@
 use super::ballot::Ballot;
 use super::clock::UnixTime;
 use super::descriptor::{Descriptor, EpochKey, ExitPolicy};
-use super::document::{Document, Member, SignedDocument};
+use super::document::{Document, Member, SignedDocument, Terms};
 use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey};
 use super::trust::Trust;
@@ -45,6 +45,7 @@ pub fn document(epoch: u64, relays: usize) -> Document {
         valid_from: UnixTime(3600 * epoch),
         valid_until: UnixTime(3600 * (epoch + 3)),
         previous: DocumentHash::default(),
+        terms: Terms { epoch_s: 3600, packets_per_key: 64 },
         members,
     }
 }

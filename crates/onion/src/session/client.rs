@@ -35,6 +35,14 @@ const PROBE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(
 /// After so long without a cell, while there are streams, the session is over.
 const SILENCE: Duration = Duration::from_millis(60_000);
 
+/// A service is taken for gone after so many questions in vain, each after twice the wait of the one before: as many as
+/// TCP repeats at least before it doubts its way (RFC 1122 4.2.3.5, R1).
+const GONE_QUESTIONS: u32 = 3;
+
+/// A service is taken for gone after so long at least: as long as it takes at most to leave a guard that is dead, whose
+/// fault it may be.
+pub const GONE: Duration = Duration::from_millis(5_000);
+
 /// After so long without streams too; sooner than the service would forget it. A session whose rates pad ends only when
 /// it is closed.
 pub const IDLE: Duration = Duration::from_millis(120_000);
@@ -211,7 +219,7 @@ impl Client {
             return None;
         }
         if !self.is_busy() {
-            self.busy_since = now;
+            (self.busy_since, self.probes) = (now, 0);
         }
         Some(())
     }
@@ -567,6 +575,23 @@ impl Client {
     fn void_blocks(&mut self) {
         self.grants.write_off();
         (self.void, self.void_due) = (Some(self.link.flight.next()), true);
+    }
+
+    /// Questions that the service has not answered, while there are streams, and since when nothing came.
+    pub fn unanswered(&self) -> (u32, Time) {
+        let questions = match self.link.keys {
+            _ if !self.is_busy() || self.link.end.is_some() => 0,
+            Some(_) => self.probes,
+            None => self.knock.tries,
+        };
+        (questions, self.link.heard.max(self.busy_since))
+    }
+
+    /// Whether the service seems to be gone. That may be the fault of this end's own line, which its driver knows more of;
+    /// the session waits for longer.
+    pub fn seems_gone(&self, now: Time) -> bool {
+        let (questions, since) = self.unanswered();
+        questions > GONE_QUESTIONS && now.since(since) >= GONE
     }
 
     fn silent_at(&self) -> Time {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use anabranch_proto::flow::Assembly;
 
-use super::limits::{STREAM_WINDOW, Violation};
+use super::limits::{STREAM_RESERVE, STREAM_WINDOW, Violation};
 
 /// What a frame changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,9 +171,10 @@ impl Incoming {
         self.highest > 0 || self.end.is_some()
     }
 
-    /// Whether the other end should be granted more credit.
+    /// Whether the other end should be granted more credit: before what it takes for unread fills the reserve, which may be
+    /// all that it has.
     pub fn owes_credit(&self) -> bool {
-        self.end.is_none() && self.read + STREAM_WINDOW - self.limit >= STREAM_WINDOW / 4
+        self.end.is_none() && self.read + STREAM_WINDOW - self.limit >= STREAM_RESERVE / 2
     }
 
     /// What the other end may send now.

@@ -104,7 +104,7 @@ pub mod total_rate;
 
 pub use blocks::BlockError;
 pub use cell::{MOST_DATAGRAM, Reason, StreamId, Target};
-pub use client::{Client, ClientEvent, IDLE, Rates, Via};
+pub use client::{Client, ClientEvent, GONE, IDLE, Rates, Via};
 pub use delays::RelayDelays;
 pub use envelope::CellFormat;
 pub use exit::{Exit, ExitEvent};

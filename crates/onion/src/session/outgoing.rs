@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_proto::flow::Assembly;
 
-use super::limits::{STREAM_BUFFER, STREAM_WINDOW};
+use super::limits::{STREAM_BUFFER, STREAM_WINDOW, stream_bound};
 
 /// Bytes that shall leave in one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +77,6 @@ impl Outgoing {
         Some(taken)
     }
 
-    /// Whether something fits.
-    pub fn has_room(&self) -> bool {
-        self.buffer.len() < STREAM_BUFFER
-    }
-
     /// Nothing more follows.
     pub fn finish(&mut self) {
         self.is_finished = true;
@@ -118,10 +113,17 @@ impl Outgoing {
         self.base + self.buffer.len() as u64
     }
 
+    /// Bytes that may leave for the first time while this many of all streams may.
+    fn fresh(&self, session_left: u64) -> u64 {
+        // What has left and was not granted again, the other end still holds, as far as is known here.
+        let held = (self.next + STREAM_WINDOW).saturating_sub(self.limit);
+        let bound = stream_bound(session_left).saturating_sub(held);
+        session_left.min(bound).min(self.limit.min(self.end()).saturating_sub(self.next))
+    }
+
     /// Whether something can leave while this many bytes of all streams may.
     pub fn has_work(&self, session_left: u64) -> bool {
-        let has_fresh = session_left > 0 && self.next < self.limit.min(self.end());
-        has_fresh || !self.lost.is_empty() || self.twin.is_some() || self.owes_end()
+        self.fresh(session_left) > 0 || !self.lost.is_empty() || self.twin.is_some() || self.owes_end()
     }
 
     fn owes_end(&self) -> bool {
@@ -150,7 +152,7 @@ impl Outgoing {
             }
             return (cut > start).then(|| self.piece(start, cut, 0));
         }
-        let fresh = room.min(session_left).min(self.limit.min(self.end()).saturating_sub(self.next));
+        let fresh = room.min(self.fresh(session_left));
         if fresh == 0 && !self.owes_end() {
             return None;
         }
@@ -243,6 +245,7 @@ fn add_range(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::limits::{SESSION_WINDOW, SHARED_WINDOW, STREAM_RESERVE};
     use super::*;
 
     proptest! {
@@ -336,12 +339,17 @@ mod tests {
         let mut outgoing = Outgoing::default();
         outgoing.write(&vec![1; STREAM_BUFFER]);
         let mut sent = 0;
-        while let Some(piece) = outgoing.take(1000, 300_000 - sent, 0) {
+        while let Some(piece) = outgoing.take(1000, 10_000 - sent, 0) {
             sent += piece.fresh;
         }
-        assert_eq!(sent, 300_000);
+        assert_eq!(sent, 10_000);
         assert!(!outgoing.has_work(0) && outgoing.has_work(1));
-        outgoing.on_delivered(0, 300_000, false);
+        // Where others hold all that is shared, it has its reserve.
+        while let Some(piece) = outgoing.take(1000, SESSION_WINDOW - SHARED_WINDOW, 0) {
+            sent += piece.fresh;
+        }
+        assert_eq!(sent, STREAM_RESERVE);
+        outgoing.on_delivered(0, STREAM_RESERVE, false);
         outgoing.write(&vec![1; STREAM_BUFFER]);
         while let Some(piece) = outgoing.take(1000, u64::MAX, 0) {
             sent += piece.fresh;

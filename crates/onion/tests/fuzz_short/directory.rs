@@ -9,7 +9,7 @@ use anabranch_onion::directory::message::Statement;
 use anabranch_onion::directory::vote::{EndorsedVote, Seen, Vote};
 use anabranch_onion::directory::{
     Ballot, Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message,
-    Protocol, SecretKey, SignedDescriptor, SignedDocument, UnixTime,
+    Protocol, SecretKey, SignedDescriptor, SignedDocument, Terms, UnixTime,
 };
 use anabranch_proto::machine::Wire;
 
@@ -44,7 +44,8 @@ fn document() -> SignedDocument {
         .collect();
     members.sort_by_key(|member| member.descriptor.identity);
     let (valid_from, valid_until) = (UnixTime(1_100), UnixTime(1_400));
-    let document = Document { epoch: 11, valid_from, valid_until, previous: DocumentHash::default(), members };
+    let terms = Terms { epoch_s: 100, packets_per_key: 64 };
+    let document = Document { epoch: 11, valid_from, valid_until, previous: DocumentHash::default(), terms, members };
     let signature = key.sign(Context::Document, &Ballot::first(11).signed_bytes(&document.hash()));
     SignedDocument::new(document, 0, vec![(key.public(), signature)])
 }

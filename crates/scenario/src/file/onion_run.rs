@@ -185,6 +185,13 @@ pub fn scenario(file: &Section<File>) -> Result<OnionRunScenario, Problem> {
     if let Some(relays) = &file.relays {
         relays.check(&scenario)?;
     }
+    if let Some(within) = file.users.as_ref().and_then(|users| users.begin_within_s.as_ref())
+        && scenario.users.begin_within > duration
+    {
+        return Err(
+            within.wrong("some users would begin after the run has ended; expected at most `seconds`".to_owned())
+        );
+    }
     Ok(scenario)
 }
 
@@ -298,6 +305,11 @@ impl Section<RelayKeys> {
         let OnionRelays { per_family, .. } = scenario.relays;
         // A path has one relay of each family.
         let needed = scenario.onion.guards + 2 * scenario.onion.hops;
+        if let Some(at) = &self.kill_at_s
+            && scenario.relays.kill_at >= scenario.duration
+        {
+            return Err(at.wrong("the run has ended by then; expected an instant before `seconds`".to_owned()));
+        }
         let families = scenario.onion.relays.div_ceil(per_family);
         if families < needed
             && let Some(per_family) = &self.per_family
@@ -438,6 +450,12 @@ mod tests {
             ("[onion]\n[relays]\nper_family = 3\n", "relays.per_family", "7 families; expected at least 8"),
             ("[onion]\n[relays]\nper_family = 65\n", "relays.per_family", "1 to 64"),
             ("[onion]\n[relays]\nkill_share = 0.9\n", "relays.kill_share", "would be left"),
+            ("[run]\nseconds = 20\n[onion]\n[relays]\nkill_at_s = 20\n", "relays.kill_at_s", "before `seconds`"),
+            (
+                "[run]\nseconds = 20\n[onion]\n[users]\nbegin_within_s = 21\n",
+                "users.begin_within_s",
+                "at most `seconds`",
+            ),
             ("[run]\nwarmup_s = 120\n[onion]\n", "run.warmup_s", "less than run.seconds"),
             ("[onion]\nrelay = 1\n", "onion.relay", "did you mean \"relays\""),
             ("[onion]\n[senders]\n", "senders", "users"),

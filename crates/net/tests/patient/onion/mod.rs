@@ -53,9 +53,9 @@ fn network(threshold: usize, hosts: u8, epoch_s: u64) -> (NetworkFile, Vec<Secre
         .collect();
     let authorities =
         keys.iter().zip(&listeners).map(|(key, at)| (key.public(), at.local_addr().expect("it is bound"))).collect();
-    let config =
-        AuthorityConfig { authorities, threshold, epoch_s, round: Duration::from_millis(200), valid_epochs: 3 };
-    (NetworkFile { authorities: config, packets_per_key: PacketsPerKey::STANDARD }, keys, listeners)
+    let (round, packets_per_key) = (Duration::from_millis(200), PacketsPerKey::STANDARD);
+    let config = AuthorityConfig { authorities, threshold, epoch_s, round, valid_epochs: 3, packets_per_key };
+    (NetworkFile { authorities: config }, keys, listeners)
 }
 
 fn authority(network: &NetworkFile, key: SecretKey, listener: std::net::TcpListener, stop: &AtomicBool) {

@@ -181,7 +181,7 @@ fn a_packet_passes_the_relays_of_a_signed_list_and_its_answer_comes_back_epoch_a
     let mut follower = follow(&network);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     socket.set_read_timeout(Some(StdDuration::from_millis(20))).expect("a time");
-    let mut keys = PathKeys::<Real>::new(network.packets_per_key);
+    let mut keys = PathKeys::<Real>::new(network.authorities.packets_per_key);
     let mut epochs = Vec::new();
     let begun = Instant::now();
     while epochs.len() < 2 {

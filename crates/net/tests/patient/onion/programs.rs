@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use anabranch_control::time::Duration;
@@ -11,7 +11,7 @@ use anabranch_control::units::Rate;
 use anabranch_net::onion::exit_edge::ExitEdge;
 use anabranch_net::onion::network_file::NetworkFile;
 use anabranch_net::onion::relay::{OnionRelay, RelayNews, RelaySettings};
-use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, UserEdge};
+use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, MOST_SESSIONS, UserEdge};
 use anabranch_net::onion::{Policy, SocksUser};
 use anabranch_net::setup::secret;
 use anabranch_net::udp::Socket;
@@ -29,11 +29,31 @@ use super::{PATIENCE, Running, authority, network};
 
 pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Relays of a network, and how many of them are exits.
-const RELAYS: [u8; 2] = [7, 2];
+/// Relays of a network at most.
+const MOST_SEATS: usize = 8;
+
+/// How a network is.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Relays, and how many of them are exits.
+    relays: [u8; 2],
+    epoch_s: u64,
+    cover: Cover,
+}
+
+const SHAPE: Shape = Shape { relays: [7, 2], epoch_s: 4, cover: Cover::Off };
+
+/// A relay as those who test it see and stop it.
+#[derive(Default)]
+struct Seat {
+    /// Connections of its exit.
+    connections: AtomicUsize,
+    /// It stands still, and is heard of no more.
+    is_silent: AtomicBool,
+}
 
 /// A relay that exits to what `rules` allow.
-fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
+fn relay(network: &NetworkFile, host: u8, rules: &[String], seat: &Seat, stop: &AtomicBool) {
     let socket = Socket::bind(SocketAddr::from(([127, 0, host, 1], 0))).expect("loopback");
     let policy = Policy::new(rules.iter().map(|rule| rule.parse().expect("a rule")));
     let service = ServiceSecret::from_seed(&secret());
@@ -54,8 +74,13 @@ fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
     let mut relay = OnionRelay::start(settings, socket, WithMailboxes::new(mailboxes, sessions)).expect("it starts");
     let mut edge = ExitEdge::start(policy, relay.runtime().waker()).expect("it starts");
     while !stop.load(Ordering::Relaxed) {
+        if seat.is_silent.load(Ordering::Relaxed) {
+            std::thread::sleep(StdDuration::from_millis(20));
+            continue;
+        }
         let until = relay.now() + Duration::from_millis(20);
         edge.turn(&mut relay, until).expect("it turns");
+        seat.connections.store(edge.connections(), Ordering::Relaxed);
         while let Some(news) = relay.poll_news() {
             if let RelayNews::Service(event) = news {
                 edge.on_event(&mut relay, event);
@@ -73,10 +98,24 @@ struct Watched {
     most: Mutex<usize>,
     /// Packets of sessions that have left, and all that have.
     left: Mutex<[u64; 2]>,
+    /// The relays.
+    seats: [Seat; MOST_SEATS],
+    /// No authority is there any more.
+    no_authorities: AtomicBool,
 }
 
-/// A user's edge, until `stop`.
-fn user(network: &NetworkFile, cover: Cover, watched: &Watched, stop: &AtomicBool) {
+/// Says so when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A user's edge, until `stop`, that begins once `shape`'s relays are listed.
+fn user(network: &NetworkFile, shape: Shape, watched: &Watched, stop: &AtomicBool) {
+    let cover = shape.cover;
     let rates = match cover {
         Cover::ConstantRate(per_s) => Rates::covered(per_s),
         _ => Rates::default(),
@@ -88,7 +127,7 @@ fn user(network: &NetworkFile, cover: Cover, watched: &Watched, stop: &AtomicBoo
             hops: 3,
             placement: "timeouts".to_owned(),
             placement_back: "timeouts".to_owned(),
-            packets_per_key: network.packets_per_key,
+            packets_per_key: network.authorities.packets_per_key,
             secrecy: Secrecy::Sealed,
             mixing: None,
         },
@@ -112,7 +151,7 @@ fn user(network: &NetworkFile, cover: Cover, watched: &Watched, stop: &AtomicBoo
         }
         while let Some(news) = edge.poll_news() {
             if let EdgeNews::Epoch { relays, exits, .. } = news
-                && [relays, exits] == RELAYS.map(usize::from)
+                && [relays, exits] == shape.relays.map(usize::from)
             {
                 *watched.socks.lock().expect("nobody panics with it") = Some(edge.socks());
             }
@@ -123,30 +162,32 @@ fn user(network: &NetworkFile, cover: Cover, watched: &Watched, stop: &AtomicBoo
 /// Runs `programs` with a proxy at the address that they are given, over a network whose exits allow `rules` and whose
 /// relays are at `hosts` and what follows; what they said, and how many sessions there were at a time.
 pub fn with_proxy<F: Future>(rules: &[&str], hosts: u8, programs: impl FnOnce(SocketAddr) -> F) -> (F::Output, usize) {
-    with_covered(Cover::Off, rules, hosts, |proxy, _| programs(proxy))
+    with_shape(SHAPE, rules, hosts, |proxy, _| programs(proxy))
 }
 
-/// The same with `cover`, and for programs that look at what the proxy says of itself.
-fn with_covered<F: Future>(
-    cover: Cover,
+/// The same in a network of `shape`, and for programs that look at what the proxy says of itself.
+fn with_shape<F: Future>(
+    shape: Shape,
     rules: &[&str],
     hosts: u8,
     programs: impl FnOnce(SocketAddr, &'static Watched) -> F,
 ) -> (F::Output, usize) {
-    let (network, keys, listeners) = network(2, hosts, 4);
+    let (network, keys, listeners) = network(2, hosts, shape.epoch_s);
+    let watched: &'static Watched = Box::leak(Box::default());
     let mut running = Running { stop: Default::default(), threads: Vec::new() };
     for (key, listener) in keys.into_iter().zip(listeners) {
         let network = network.clone();
-        running.start(move |stop| authority(&network, key, listener, stop));
+        running.start(move |_| authority(&network, key, listener, &watched.no_authorities));
     }
-    for number in 0..RELAYS[0] {
+    for number in 0..shape.relays[0] {
         let network = network.clone();
-        let rules: Vec<String> =
-            if number < RELAYS[1] { rules.iter().map(|rule| (*rule).to_owned()).collect() } else { Vec::new() };
-        running.start(move |stop| relay(&network, hosts + 3 + number, &rules, stop));
+        let is_exit = number < shape.relays[1];
+        let rules: Vec<String> = rules.iter().filter(|_| is_exit).map(|rule| (*rule).to_owned()).collect();
+        let seat = &watched.seats[usize::from(number)];
+        running.start(move |stop| relay(&network, hosts + 3 + number, &rules, seat, stop));
     }
-    let watched: &'static Watched = Box::leak(Box::default());
-    running.start(move |stop| user(&network, cover, watched, stop));
+    running.start(move |stop| user(&network, shape, watched, stop));
+    let _over = Over(&watched.no_authorities);
     let begun = Instant::now();
     let address = loop {
         if let Some(address) = *watched.socks.lock().expect("nobody panics with it") {
@@ -237,7 +278,8 @@ fn a_page_comes_whole_and_its_name_is_resolved_at_the_exit() {
 #[test]
 fn at_a_constant_rate_as_much_leaves_whether_programs_have_something_to_say_or_not() {
     const PER_S: u32 = 100;
-    let ((), sessions) = with_covered(Cover::ConstantRate(PER_S), &["127.0.0.1:*"], 120, |proxy, watched| async move {
+    let shape = Shape { cover: Cover::ConstantRate(PER_S), ..SHAPE };
+    let ((), sessions) = with_shape(shape, &["127.0.0.1:*"], 120, |proxy, watched| async move {
         let left = || *watched.left.lock().expect("nobody panics with it");
         // What leaves in `span`, as a share of the rate; what was counted late belongs to a second before at most.
         let within = |before: u64, after: u64, span: StdDuration| {
@@ -271,7 +313,7 @@ fn each_user_has_a_session_of_their_own() {
         }
     });
     assert_eq!(sessions, 3);
-    assert_ne!(SocksUser::new("ab", "c"), SocksUser::new("a", "bc"));
+    assert_ne!(SocksUser::new(b"ab", b"c"), SocksUser::new(b"a", b"bc"));
 }
 
 #[test]
@@ -335,5 +377,80 @@ fn a_server_that_breaks_off_breaks_the_programs_connection_and_no_other() {
         assert!(fetch(connect(proxy, "127.0.0.1", server.port(), None).await).await == page(1000));
         let mut rest = Vec::new();
         assert!(broken.read_to_end(&mut rest).await.is_err(), "a part was taken for the whole");
+    });
+}
+
+/// A server that says nothing, and ends what the other end has ended.
+async fn quiet_server() -> SocketAddr {
+    let listener = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move { _ = socket.read_to_end(&mut Vec::new()).await });
+        }
+    });
+    address
+}
+
+#[test]
+fn an_exit_that_falls_silent_is_left_for_another_within_seconds() {
+    let shape = Shape { relays: [8, 5], epoch_s: 60, ..SHAPE };
+    with_shape(shape, &["127.0.0.1:*"], 135, |proxy, watched| async move {
+        let (server, quiet) = (page_server(1000).await, quiet_server().await);
+        let mut open = connect(proxy, "127.0.0.1", quiet.port(), Some("anna")).await;
+        let exit = loop {
+            match watched.seats.iter().position(|seat| seat.connections.load(Ordering::Relaxed) > 0) {
+                Some(exit) => break exit,
+                None => tokio::time::sleep(StdDuration::from_millis(10)).await,
+            }
+        };
+        watched.seats[exit].is_silent.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        // It has sent nothing before it leads somewhere, so that it can lead elsewhere.
+        let fetched = async |user| {
+            let begun = Instant::now();
+            assert!(fetch(connect(proxy, "127.0.0.1", server.port(), Some(user)).await).await == page(1000));
+            begun.elapsed()
+        };
+        let first = fetched("anna").await;
+        assert!(first < StdDuration::from_secs(12), "{first:?}");
+        for user in ["anna", "bert", "carl", "dora", "emil", "fred"] {
+            let took = fetched(user).await;
+            assert!(took < StdDuration::from_secs(4), "{user} waited for {took:?} where nobody answers");
+        }
+        // What was open there is over, once nothing is to be hoped of it.
+        assert!(!matches!(open.read(&mut [0]).await, Ok(1..)));
+        let took = begun.elapsed();
+        println!("at another exit after {first:?}, given up after {took:?}");
+        assert!(took < StdDuration::from_secs(30), "{took:?}");
+    });
+}
+
+#[test]
+fn more_users_than_there_are_sessions_are_served_one_after_the_other() {
+    let shape = Shape { epoch_s: 60, ..SHAPE };
+    let ((), most) = with_shape(shape, &["127.0.0.1:*"], 148, |proxy, _| async move {
+        let server = page_server(100).await;
+        for user in 0..MOST_SESSIONS + 10 {
+            let user = format!("user {user}");
+            assert!(fetch(connect(proxy, "127.0.0.1", server.port(), Some(&user)).await).await == page(100));
+        }
+    });
+    assert_eq!(most, MOST_SESSIONS);
+}
+
+#[test]
+fn programs_are_turned_away_once_the_list_of_relays_is_out_of_date() {
+    with_shape(SHAPE, &["127.0.0.1:*"], 160, |proxy, watched| async move {
+        let quiet = quiet_server().await;
+        let mut open = connect(proxy, "127.0.0.1", quiet.port(), Some("anna")).await;
+        assert_eq!(ask(proxy, 1, "127.0.0.1", quiet.port()).await, 0);
+        watched.no_authorities.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while ask(proxy, 1, "127.0.0.1", quiet.port()).await != 1 {
+            assert!(begun.elapsed() < StdDuration::from_secs(40), "lists are good for three epochs of 4 s");
+            tokio::time::sleep(StdDuration::from_millis(200)).await;
+        }
+        assert!(!matches!(open.read(&mut [0]).await, Ok(1..)), "what was open goes by that list, too");
     });
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::testing::{authorities, descriptor, key};
 use super::super::vote::Seen;
-use super::super::{Descriptor, EpochKey};
+use super::super::{Descriptor, EpochKey, Terms};
 use super::*;
 
 const EPOCH_S: u64 = 100;
@@ -58,7 +58,14 @@ const DELAY: Duration = Duration::from_millis(100);
 
 fn config(keys: &[SecretKey], threshold: usize) -> AuthorityConfig {
     let authorities = keys.iter().enumerate().map(|(index, key)| (key.public(), address(index))).collect();
-    AuthorityConfig { authorities, threshold, epoch_s: EPOCH_S, round: ROUND, valid_epochs: 3 }
+    AuthorityConfig {
+        authorities,
+        threshold,
+        epoch_s: EPOCH_S,
+        round: ROUND,
+        valid_epochs: 3,
+        packets_per_key: PacketsPerKey::STANDARD,
+    }
 }
 
 fn secret(index: usize, count: usize, threshold: usize) -> SecretKey {
@@ -370,7 +377,7 @@ fn a_lock_that_only_liars_have_prepared_decides_nothing() {
     let lone = Vote { relays, ..vote_without_relays(liar, first) };
     let validity = Validity { from: UnixTime(1100), until: UnixTime(1400) };
     let trust = Trust::new(&[liar.public()], 1).unwrap();
-    let document = merge(&[&lone], &trust, 11, validity, |_| false);
+    let document = merge(&[&lone], &trust, 11, validity, Terms::default(), |_| false);
     let statement = Statement::new(Context::Prepare, first, document.hash(), liar);
     let prepared = vec![(liar.public(), statement.signature); 2];
     let lock = Some(Box::new(Lock { number: 0, document, prepared }));

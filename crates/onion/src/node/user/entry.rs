@@ -58,6 +58,8 @@ pub(super) struct Entry {
     has_failed: bool,
     /// What is on the wall at time zero.
     wall_at_zero: UnixTime,
+    /// When a relay that this user hangs on last answered.
+    heard: Time,
 }
 
 impl Entry {
@@ -85,6 +87,7 @@ impl Entry {
             has_news: true,
             has_failed: false,
             wall_at_zero: UnixTime(wall.0.saturating_sub(now.as_nanos() / Duration::SECOND.as_nanos())),
+            heard: now,
         }
     }
 
@@ -253,6 +256,7 @@ impl Entry {
     pub fn on_frame(&mut self, document: &Document, members: &Members, now: Time, from: SocketAddr, said: &LinkFrame) {
         for (relay, attachment) in &mut self.attachments {
             if members.current(*relay) == Some(from) {
+                self.heard = now;
                 attachment.on_frame(now, said);
                 if attachment.is_attached(now)
                     && let Some(member) = document.member(*relay)
@@ -287,6 +291,11 @@ impl Entry {
             attachment.ask(now);
             self.speak_at = self.speak_at.min(attachment.timer());
         }
+    }
+
+    /// When a relay that this user hangs on last answered; when it began, if none has.
+    pub fn heard(&self) -> Time {
+        self.heard
     }
 
     /// Whether a guard has failed since, and another is there for new blocks to lead to; once for each.

@@ -242,6 +242,11 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.entry.ask(now);
     }
 
+    /// When a guard last answered: before, if its own line is gone.
+    pub fn guards_heard(&self) -> Time {
+        self.entry.heard()
+    }
+
     /// How often guards have failed. What blocks of before lead to is not to be waited for; sessions see to theirs.
     pub fn guards_lost(&self) -> u64 {
         self.guards_lost

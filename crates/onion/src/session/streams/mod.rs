@@ -4,7 +4,8 @@
 //! holds up others leaves in two cells once it was lost twice. A receiver holds at most
 //! [`STREAM_WINDOW`](super::limits::STREAM_WINDOW) of a stream that was not read, in order or not, and
 //! [`SESSION_WINDOW`] of all: more than it gave credit for ends the session, since reorder memory without a
-//! bound is how a peer exhausts it (Tor's proposal 329 on Conflux, RFC 9000 21.7 on QUIC). A reset ends both
+//! bound is how a peer exhausts it (Tor's proposal 329 on Conflux, RFC 9000 21.7 on QUIC). Within that a sender keeps
+//! each stream to [`stream_bound`], so that one whose reader stands still stalls itself alone. A reset ends both
 //! directions and says how much was sent, so that both ends count the same credit (RFC 9000 4.5).
 //!
 //! A flow of datagrams has a stream's number, and is opened, accepted and reset as one; what it carries is the matter of
@@ -23,7 +24,7 @@ use anabranch_proto::flow::Assembly;
 use self::stream::{Kind, Stream};
 use super::cell::{MOST_DATAGRAM, Reason, StreamId, Target};
 use super::datagrams::Flows;
-use super::limits::{MAX_STREAMS, SESSION_BUFFER, SESSION_WINDOW};
+use super::limits::{MAX_STREAMS, SESSION_BUFFER, SESSION_WINDOW, STREAM_RESERVE, stream_bound};
 use super::sender::Carried;
 
 /// Why a stream does not read or write.
@@ -184,7 +185,7 @@ impl Streams {
         if stream.kind == Some(Kind::Datagrams) {
             return Err(StreamError::Kind);
         }
-        let room = SESSION_BUFFER.saturating_sub(self.buffered);
+        let room = most_buffered(self.buffered).saturating_sub(stream.outgoing.buffered());
         let taken = stream.outgoing.write(&bytes[..bytes.len().min(room)]).ok_or(StreamError::Finished)?;
         stream.is_blocked = taken < bytes.len();
         self.buffered += taken;
@@ -278,11 +279,9 @@ impl Streams {
     }
 
     fn wake_writers(&mut self) {
-        if self.buffered >= SESSION_BUFFER {
-            return;
-        }
+        let most = most_buffered(self.buffered);
         for (&id, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.is_blocked) {
-            if stream.reset.is_none() && stream.outgoing.has_room() {
+            if stream.reset.is_none() && stream.outgoing.buffered() < most {
                 stream.is_blocked = false;
                 self.writable.insert(id);
             }
@@ -291,7 +290,7 @@ impl Streams {
 
     fn consume(&mut self, bytes: u64) {
         self.consumed += bytes;
-        if self.consumed + SESSION_WINDOW - self.granted >= SESSION_WINDOW / 4 {
+        if self.consumed + SESSION_WINDOW - self.granted >= STREAM_RESERVE {
             self.push(Carried::SessionCredit);
         }
     }
@@ -301,4 +300,10 @@ impl Streams {
             self.control.push_back(carried);
         }
     }
+}
+
+/// Bytes that one stream may have waiting where all have `buffered`: of what is to be sent, too, none takes the room of
+/// the others.
+fn most_buffered(buffered: usize) -> usize {
+    stream_bound(SESSION_BUFFER.saturating_sub(buffered) as u64) as usize
 }

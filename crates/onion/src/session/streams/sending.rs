@@ -1,10 +1,10 @@
 //! What leaves: which frames fill a cell, and what becomes of a cell's.
 
 use super::super::cell::{DATA_HEADER, Frame, StreamId};
-use super::super::limits::{SESSION_BUFFER, SESSION_WINDOW, STREAM_BUFFER};
+use super::super::limits::{SESSION_WINDOW, STREAM_BUFFER};
 use super::super::sender::Carried;
-use super::Streams;
 use super::stream::{Kind, Stream};
+use super::{Streams, most_buffered};
 
 impl Streams {
     /// Whether there is something to send.
@@ -131,11 +131,13 @@ impl Streams {
             Carried::Data { stream: id, start, end, is_end } => {
                 let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.reset.is_none()) else { return };
                 self.buffered -= stream.outgoing.on_delivered(start, end, is_end);
-                if stream.is_blocked && stream.outgoing.has_room() && self.buffered < SESSION_BUFFER {
+                let most = most_buffered(self.buffered);
+                if stream.is_blocked && stream.outgoing.buffered() < most {
                     stream.is_blocked = false;
                     self.writable.insert(id);
                 }
-                if self.buffered + STREAM_BUFFER >= SESSION_BUFFER {
+                // Where all are kept short, what one no longer holds is room for others.
+                if most < STREAM_BUFFER {
                     self.wake_writers();
                 }
                 self.retire_if_over(id);

@@ -1,6 +1,6 @@
 use super::super::cell::Frame;
 use super::super::datagrams::MOST_EARLY;
-use super::super::limits::{MAX_KNOWN, STREAM_BUFFER, STREAM_WINDOW, Violation};
+use super::super::limits::{MAX_KNOWN, STREAM_BUFFER, STREAM_RESERVE, STREAM_WINDOW, Violation};
 use super::*;
 
 fn data(stream: u32, offset: u64, bytes: &[u8], is_end: bool) -> Frame<'_> {
@@ -29,8 +29,9 @@ fn a_peer_that_breaks_the_rules_is_distinguished_from_one_that_does_not() {
     assert_eq!(check(&[Frame::Accepted { stream: id }], false), Err(Violation::Role));
     let all: Vec<Frame<'_>> = (0..=MAX_KNOWN as u32).map(|n| data(n, 0, &[1], false)).collect();
     assert_eq!(check(&all, false), Err(Violation::TooMany));
-    let much: Vec<Frame<'_>> = (0..9).map(|n| data(n, STREAM_WINDOW - 1, &[1], false)).collect();
-    assert_eq!((check(&much[..8], false), check(&much, false)), (Ok(()), Err(Violation::Credit)));
+    let most = (SESSION_WINDOW / STREAM_WINDOW) as usize;
+    let much: Vec<Frame<'_>> = (0..=most as u32).map(|n| data(n, STREAM_WINDOW - 1, &[1], false)).collect();
+    assert_eq!((check(&much[..most], false), check(&much, false)), (Ok(()), Err(Violation::Credit)));
 }
 
 #[test]
@@ -186,4 +187,91 @@ fn streams_take_turns_and_whoever_had_no_room_is_notified_when_there_is() {
     streams.on_delivered(&first[1]);
     assert_eq!(streams.poll_event(), Some(StreamEvent::Writable(StreamId(1))));
     assert_eq!(streams.write(StreamId(1), &[0; 5000]), Ok(1000));
+}
+
+/// All that `from` may send comes to `to`, and what `to` says of credit comes back, until there is nothing more.
+fn pass_all(from: &mut Streams, to: &mut Streams) {
+    let controls = |from: &mut Streams, to: &mut Streams| {
+        let mut is_busy = false;
+        while let Some(carried) = from.next_control(1000, &mut Vec::new()) {
+            to.on_frame(from.frame(&carried).unwrap()).unwrap();
+            from.on_delivered(&carried);
+            is_busy = true;
+        }
+        is_busy
+    };
+    loop {
+        let mut is_busy = controls(from, to) | controls(to, from);
+        while let Some(carried) = from.next_data(1000) {
+            let Carried::Data { stream, start, end, is_end } = carried else { panic!("{carried:?}") };
+            let mut bytes = Vec::new();
+            from.streams[&stream].outgoing.append(start, end, &mut bytes);
+            to.on_frame(Frame::Data { stream, offset: start, is_end, bytes: &bytes }).unwrap();
+            from.on_delivered(&carried);
+            is_busy = true;
+        }
+        if !is_busy {
+            return;
+        }
+    }
+}
+
+/// RFC 9113 5.2.2 and RFC 9000 4.1 warn of it: what one reader leaves must not take the credit of the others.
+#[test]
+fn streams_that_nobody_reads_hold_up_no_other() {
+    let piece = vec![7; 32 << 10];
+    for stalled in [1, 8, 60, MAX_STREAMS - 1] {
+        let (mut client, mut exit) = (Streams::new(true), Streams::new(false));
+        for _ in 0..stalled {
+            let id = client.open(Target::Itself).unwrap();
+            pass_all(&mut client, &mut exit);
+            // As much as ever finds room, and again.
+            for _ in 0..10 {
+                while exit.write(id, &piece).unwrap() > 0 {}
+                pass_all(&mut exit, &mut client);
+            }
+        }
+        assert!(client.counted - client.consumed <= SESSION_WINDOW && exit.buffered <= SESSION_BUFFER);
+        let id = client.open(Target::Itself).unwrap();
+        pass_all(&mut client, &mut exit);
+        let (mut written, mut read, mut out) = (0, 0, vec![0; 64 << 10]);
+        for round in 0.. {
+            assert!(round < 200, "{read} bytes came beside {stalled} streams that nobody reads");
+            if read >= 2 << 20 {
+                break;
+            }
+            while let Ok(count @ 1..) = exit.write(id, &piece) {
+                written += count;
+            }
+            pass_all(&mut exit, &mut client);
+            while let Ok(ReadOutcome::Bytes(count)) = client.read(id, &mut out) {
+                read += count;
+            }
+        }
+        assert!(read <= written);
+        // And whoever reads after all gets what was left.
+        let mut rest = 0;
+        while let Ok(ReadOutcome::Bytes(count)) = client.read(StreamId(0), &mut out) {
+            rest += count;
+            pass_all(&mut exit, &mut client);
+        }
+        assert!(rest >= STREAM_RESERVE as usize, "{rest}");
+    }
+}
+
+#[test]
+fn a_single_stream_has_its_whole_window_however_little_is_read_at_once() {
+    let (mut client, mut exit) = (Streams::new(true), Streams::new(false));
+    let id = client.open(Target::Itself).unwrap();
+    pass_all(&mut client, &mut exit);
+    let mut out = vec![0; 1000];
+    for _ in 0..500 {
+        while exit.write(id, &[3; 32 << 10]).unwrap() > 0 {}
+        pass_all(&mut exit, &mut client);
+        let held = client.counted - client.consumed;
+        assert!((STREAM_WINDOW - STREAM_RESERVE..=STREAM_WINDOW).contains(&held), "{held}");
+        for _ in 0..50 {
+            client.read(id, &mut out).unwrap();
+        }
+    }
 }

@@ -59,6 +59,33 @@ fn the_handshake_says_how_long_the_way_is_unless_it_was_repeated() {
 }
 
 #[test]
+fn a_service_that_answers_no_question_seems_gone_within_seconds_and_one_that_was_asked_nothing_never() {
+    let paths = several(4, |_, path| path.dies = Time::ZERO + Duration::SECOND);
+    let mut world = world(1, &paths);
+    world.start(Job { up: 0, down: 100 });
+    world.run(1.0);
+    world.pass(30.0);
+    assert!(world.client.is_connected() && !world.client.seems_gone(world.now), "nothing was asked");
+    world.start(Job { up: 100, down: 100 });
+    let asked = world.now;
+    while !world.client.seems_gone(world.now) {
+        world.pass(0.1);
+        assert!(world.client.end().is_none() && world.now.since(asked) < Duration::from_millis(8_000));
+    }
+    assert!(world.now.since(asked) >= GONE);
+    world.heal();
+    world.pass(20.0);
+    assert!(!world.client.seems_gone(world.now), "it answers again");
+    // One that has never answered.
+    let mut world = self::world(1, &several(4, |_, path| path.dies = Time::ZERO));
+    world.start(Job { up: 0, down: 100 });
+    world.pass(4.5);
+    assert!(!world.client.seems_gone(world.now));
+    world.pass(5.0);
+    assert!(world.client.seems_gone(world.now));
+}
+
+#[test]
 fn that_it_is_over_is_said_by_three_cells_of_which_two_may_be_lost() {
     let paths = several(4, |_, _| {});
     let mut world = world(1, &paths);

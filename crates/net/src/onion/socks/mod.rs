@@ -4,24 +4,23 @@
 //! authenticate nobody: they say with whom a connection may share a session, as Tor's `IsolateSOCKSAuth` does.
 //! Whoever gives none shares one with all who give none.
 
+mod words;
+
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anabranch_onion::session::{Reason, Target};
-use fast_socks5::server::{
-    PasswordAuthenticationStarted, Socks5ServerProtocol, SocksServerError, StandardAuthentication,
-    StandardAuthenticationStarted,
-};
-use fast_socks5::{ReplyError, Socks5Command};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::association::{self, target_of};
+use self::words::{Command, NOWHERE, Reply, Unserved, greet, read_request, reply};
+pub use self::words::{Foreign, name_of};
+use super::association;
 use super::flow;
 use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox, ToTask};
 
@@ -49,9 +48,9 @@ impl fmt::Debug for SocksUser {
 
 impl SocksUser {
     /// Whoever gave these.
-    pub fn new(name: &str, password: &str) -> SocksUser {
+    pub fn new(name: &[u8], password: &[u8]) -> SocksUser {
         let mut hasher = blake3::Hasher::new_derive_key("anabranch onion proxy user");
-        hasher.update(&(name.len() as u64).to_be_bytes()).update(name.as_bytes()).update(password.as_bytes());
+        hasher.update(&(name.len() as u64).to_be_bytes()).update(name).update(password);
         SocksUser(*hasher.finalize().as_bytes())
     }
 }
@@ -84,8 +83,16 @@ pub struct SocksServer {
     address: SocketAddr,
     requests: mpsc::Receiver<Request>,
     said: mpsc::Receiver<(ConnectionId, FromTask)>,
+    foreign: mpsc::Receiver<Foreign>,
     task: tokio::task::JoinHandle<()>,
 }
+
+/// What a driver polls.
+pub type Channels<'a> = (
+    &'a mut mpsc::Receiver<Request>,
+    &'a mut mpsc::Receiver<(ConnectionId, FromTask)>,
+    &'a mut mpsc::Receiver<Foreign>,
+);
 
 impl SocksServer {
     /// Listens at `address`.
@@ -98,8 +105,10 @@ impl SocksServer {
         let address = listener.local_addr()?;
         let (request_sender, requests) = mpsc::channel(MOST_WAITING);
         let (outbox, said) = mpsc::channel(MOST_SAID);
-        let task = tokio::spawn(serve(listener, request_sender, outbox));
-        Ok(SocksServer { address, requests, said, task })
+        // Of many only that there are some is of use.
+        let (foreign_sender, foreign) = mpsc::channel(1);
+        let task = tokio::spawn(serve(listener, request_sender, outbox, foreign_sender));
+        Ok(SocksServer { address, requests, said, foreign, task })
     }
 
     /// Where it listens.
@@ -107,9 +116,10 @@ impl SocksServer {
         self.address
     }
 
-    /// What programs want, and what tasks say of their connections: both to be polled by the driver.
-    pub fn channels(&mut self) -> (&mut mpsc::Receiver<Request>, &mut mpsc::Receiver<(ConnectionId, FromTask)>) {
-        (&mut self.requests, &mut self.said)
+    /// What programs want, what tasks say of their connections, and that a program speaks something else: all to be polled
+    /// by the driver.
+    pub fn channels(&mut self) -> Channels<'_> {
+        (&mut self.requests, &mut self.said, &mut self.foreign)
     }
 }
 
@@ -119,7 +129,7 @@ impl Drop for SocksServer {
     }
 }
 
-async fn serve(listener: TcpListener, requests: mpsc::Sender<Request>, outbox: Outbox) {
+async fn serve(listener: TcpListener, requests: mpsc::Sender<Request>, outbox: Outbox, foreign: mpsc::Sender<Foreign>) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -133,10 +143,12 @@ async fn serve(listener: TcpListener, requests: mpsc::Sender<Request>, outbox: O
             }
         };
         let id = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let (requests, outbox) = (requests.clone(), outbox.clone());
+        let (requests, outbox, foreign) = (requests.clone(), outbox.clone(), foreign.clone());
         tokio::spawn(async move {
-            // What went wrong was reported to the program, which is all that can be done.
-            let _ = connection(id, socket, requests, outbox).await;
+            // What else went wrong was reported to the program, which is all that can be done.
+            if let Err(Unserved::Foreign(what)) = connection(id, socket, requests, outbox).await {
+                let _ = foreign.try_send(what);
+            }
             drop(place);
         });
     }
@@ -144,42 +156,40 @@ async fn serve(listener: TcpListener, requests: mpsc::Sender<Request>, outbox: O
 
 async fn connection(
     id: ConnectionId,
-    socket: TcpStream,
+    mut socket: TcpStream,
     requests: mpsc::Sender<Request>,
     outbox: Outbox,
-) -> Result<(), SocksServerError> {
-    let asked = timeout(REQUEST_TIME, ask(socket)).await.map_err(|_| SocksServerError::EOF)?;
-    let (protocol, user, target) = match asked? {
-        Asked::Stream(protocol, user, target) => (protocol, user, target),
-        Asked::Datagrams(protocol, user, place) => {
-            return associate(id, protocol, user, place, requests, outbox).await;
-        }
-        Asked::Refused => return Ok(()),
+) -> Result<(), Unserved> {
+    let asked = timeout(REQUEST_TIME, ask(&mut socket)).await.map_err(|_| Unserved::Refused)?;
+    let (user, target) = match asked? {
+        Asked::Stream(user, target) => (user, target),
+        Asked::Datagrams(user, place) => return associate(id, socket, user, place, requests, outbox).await,
     };
     let (inbox, mut messages) = mpsc::channel(INBOX);
-    if requests.send(Request { connection: id, user, wants: Wants::Stream(target), inbox }).await.is_err() {
-        return protocol.reply_error(&ReplyError::GeneralFailure).await;
-    }
-    let refused = loop {
-        match messages.recv().await {
-            Some(ToTask::Accepted) => break None,
-            Some(ToTask::Reset(reason)) => break Some(reply_of(reason)),
-            Some(_) => {}
-            None => break Some(ReplyError::GeneralFailure),
-        }
+    let wants = Wants::Stream(target);
+    let refused = match requests.send(Request { connection: id, user, wants, inbox }).await {
+        Err(_) => Some(Reply::GeneralFailure),
+        Ok(()) => loop {
+            match messages.recv().await {
+                Some(ToTask::Accepted) => break None,
+                Some(ToTask::Reset(reason)) => break Some(reason.into()),
+                Some(_) => {}
+                None => break Some(Reply::GeneralFailure),
+            }
+        },
     };
-    if let Some(error) = refused {
-        return protocol.reply_error(&error).await;
+    if let Some(why) = refused {
+        return Ok(reply(&mut socket, why, NOWHERE).await?);
     }
     // The exit's own address is nobody's business here.
-    match protocol.reply_success(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await {
-        Ok(socket) => {
+    match reply(&mut socket, Reply::Succeeded, NOWHERE).await {
+        Ok(()) => {
             pipe::run(id, socket, outbox, messages).await;
             Ok(())
         }
         Err(error) => {
             let _ = outbox.send((id, FromTask::Reset(Reason::Stopped))).await;
-            Err(error)
+            Err(error.into())
         }
     }
 }
@@ -194,91 +204,59 @@ struct Place {
 /// they are taken here.
 async fn associate(
     id: ConnectionId,
-    protocol: Protocol,
+    mut control: TcpStream,
     user: SocksUser,
     place: Place,
     requests: mpsc::Sender<Request>,
     outbox: Outbox,
-) -> Result<(), SocksServerError> {
+) -> Result<(), Unserved> {
     let (inbox, messages) = mpsc::channel(flow::INBOX);
-    let Ok(address) = place.socket.local_addr() else {
-        return protocol.reply_error(&ReplyError::GeneralFailure).await;
+    let address = place.socket.local_addr();
+    let request = Request { connection: id, user, wants: Wants::Datagrams, inbox };
+    let (Ok(address), Ok(())) = (address, requests.send(request).await) else {
+        return Ok(reply(&mut control, Reply::GeneralFailure, NOWHERE).await?);
     };
-    if requests.send(Request { connection: id, user, wants: Wants::Datagrams, inbox }).await.is_err() {
-        return protocol.reply_error(&ReplyError::GeneralFailure).await;
-    }
-    match protocol.reply_success(address).await {
-        Ok(control) => {
+    match reply(&mut control, Reply::Succeeded, address).await {
+        Ok(()) => {
             association::run(id, control, place.socket, place.program, outbox, messages).await;
             Ok(())
         }
         Err(error) => {
             let _ = outbox.send((id, FromTask::Finish)).await;
-            Err(error)
+            Err(error.into())
         }
     }
 }
 
-type Protocol = Socks5ServerProtocol<TcpStream, fast_socks5::server::states::CommandRead>;
-
 enum Asked {
-    Stream(Protocol, SocksUser, Target),
-    Datagrams(Protocol, SocksUser, Place),
-    /// It was answered so.
-    Refused,
+    Stream(SocksUser, Target),
+    Datagrams(SocksUser, Place),
 }
 
 /// What the program wants.
-async fn ask(socket: TcpStream) -> Result<Asked, SocksServerError> {
-    // Where both ends of the connection are; it may break at any time.
-    let ends = (socket.local_addr(), socket.peer_addr());
-    let methods = StandardAuthentication::allow_no_auth(true);
-    let (protocol, user) = match Socks5ServerProtocol::start(socket).negotiate_auth(methods).await? {
-        StandardAuthenticationStarted::NoAuthentication(started) => {
-            (Socks5ServerProtocol::finish_auth(started), SocksUser::default())
-        }
-        StandardAuthenticationStarted::PasswordAuthentication(started) => authenticate(started).await?,
-    };
-    let (protocol, command, target) = protocol.read_command().await?;
-    let refused = match (command, target_of(target), ends) {
-        (Socks5Command::TCPConnect, Some(target), _) => return Ok(Asked::Stream(protocol, user, target)),
-        (Socks5Command::TCPConnect, None, _) => ReplyError::HostUnreachable,
-        (Socks5Command::UDPAssociate, said, (Ok(local), Ok(peer))) => {
+async fn ask(socket: &mut TcpStream) -> Result<Asked, Unserved> {
+    let user = greet(socket).await?.map_or(SocksUser::default(), |(name, password)| SocksUser::new(&name, &password));
+    let (command, target) = read_request(socket).await?;
+    let refused = match (command, target) {
+        (Command::Connect, Some(target)) => return Ok(Asked::Stream(user, target)),
+        (Command::Connect, None) => Reply::HostUnreachable,
+        (Command::UdpAssociate, said) => {
             // The port from which datagrams will come, or 0; an address is what most programs do not know of themselves.
             let port = said.map_or(0, |said| match said {
                 Target::Address(_, port) | Target::Name(_, port) => port,
                 Target::Itself => 0,
             });
+            let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
             match UdpSocket::bind((local.ip(), 0)).await {
-                Ok(socket) => {
+                Ok(place) => {
                     let program = SocketAddr::new(peer.ip(), port);
-                    return Ok(Asked::Datagrams(protocol, user, Place { program, socket }));
+                    return Ok(Asked::Datagrams(user, Place { program, socket: place }));
                 }
-                Err(_) => ReplyError::GeneralFailure,
+                Err(_) => Reply::GeneralFailure,
             }
         }
-        (Socks5Command::UDPAssociate, ..) => ReplyError::GeneralFailure,
-        (Socks5Command::TCPBind, ..) => ReplyError::CommandNotSupported,
+        (Command::Bind, _) => Reply::CommandNotSupported,
     };
-    protocol.reply_error(&refused).await?;
-    Ok(Asked::Refused)
-}
-
-async fn authenticate(
-    started: PasswordAuthenticationStarted<TcpStream>,
-) -> Result<(Socks5ServerProtocol<TcpStream, fast_socks5::server::states::Authenticated>, SocksUser), SocksServerError>
-{
-    let (name, password, received) = started.read_username_password().await?;
-    Ok((Socks5ServerProtocol::finish_auth(received.accept().await?), SocksUser::new(&name, &password)))
-}
-
-fn reply_of(reason: Reason) -> ReplyError {
-    match reason {
-        Reason::Forbidden => ReplyError::ConnectionNotAllowed,
-        Reason::NameUnknown => ReplyError::HostUnreachable,
-        Reason::Unreachable => ReplyError::NetworkUnreachable,
-        Reason::Refused => ReplyError::ConnectionRefused,
-        Reason::TimedOut => ReplyError::ConnectionTimeout,
-        Reason::Stopped | Reason::Busy | Reason::Broken => ReplyError::GeneralFailure,
-    }
+    reply(socket, refused, NOWHERE).await?;
+    Err(Unserved::Refused)
 }
