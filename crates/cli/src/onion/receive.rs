@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     say(args.json, &format!("address {address}"));
     let mut carrier = OverOnion { edge, files: Files::new(store, limits), busy: BTreeSet::new(), json: args.json };
     let manner = Manner::at_address(args.once, LINGER, &args.dir, args.json);
-    let taken = take(&mut carrier, manner, &interrupt, |_, _| true)?;
+    let taken = take(&mut carrier, manner, &interrupt, |_, _, _| true)?;
     taken.end(manner, Map::from_iter([("address".to_owned(), address.to_string().into())]))
 }
 
