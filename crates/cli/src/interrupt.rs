@@ -1,9 +1,9 @@
 //! Ctrl-C, and a terminate or hang-up signal: noted, and acted on between two turns, so
 //! that leave is taken and nothing half-written stays. Where a turn lasts, as while a name is looked up that no
-//! server answers for, a second one ends the process at once; what it leaves is what a kill would leave.
+//! server answers for, or while one second of a simulation takes minutes, a second one ends the process at once; what it leaves is what a kill would leave.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
@@ -23,14 +23,7 @@ impl Interrupt {
     pub fn listen() -> Result<Interrupt, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
-        let first = std::sync::OnceLock::new();
-        when_it_comes(move || {
-            raised.store(true, Ordering::Relaxed);
-            if first.get_or_init(Instant::now).elapsed() >= SAME {
-                eprintln!("anabranch: interrupted twice: ended at once");
-                std::process::exit(INTERRUPTED);
-            }
-        })?;
+        when_it_comes(move || raised.store(true, Ordering::Relaxed))?;
         Ok(Interrupt(flag))
     }
 
@@ -40,7 +33,15 @@ impl Interrupt {
     }
 }
 
-/// Has `note` called whenever it comes; once in a process.
+/// Has `note` called whenever it comes; once in a process. Where that does not help, a second one ends the process.
 pub fn when_it_comes(note: impl Fn() + Send + 'static) -> Result<(), Failure> {
-    ctrlc::set_handler(note).map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))
+    let first = OnceLock::new();
+    let handler = move || {
+        note();
+        if first.get_or_init(Instant::now).elapsed() >= SAME {
+            eprintln!("anabranch: interrupted twice: ended at once");
+            std::process::exit(INTERRUPTED);
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))
 }

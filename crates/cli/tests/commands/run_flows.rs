@@ -125,6 +125,31 @@ fn what_is_wrong_is_refused_before_anything_runs() {
     place.say(&["run", "s.toml", "--set", "flow.all.controller=ren"]).refuses("did you mean \"reno\"?");
 }
 
+/// A reader that has stopped reading, for one.
+#[cfg(unix)]
+#[test]
+fn a_second_interrupt_ends_a_run_wherever_it_is() {
+    use std::process::{Command, Stdio};
+    let place = Place::new(SMALL);
+    let arguments =
+        ["run", "s.toml", "--set", "flow.0.count=400", "--set", "run.seconds=4", "--set", "dumbbell.pairs=1", "--json"];
+    let mut child = place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let interrupt =
+        || assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // A pipe holds less than its object.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    interrupt();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    interrupt();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while child.try_wait().unwrap().is_none() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let ended = child.try_wait().unwrap();
+    let _ = child.kill();
+    assert_eq!(ended.and_then(|status| status.code()), Some(130));
+}
+
 /// A parameter and a network that are allowed and that a controller does not survive: what
 /// it does then ends the run, and does not let it wait for ever.
 #[test]
