@@ -125,6 +125,21 @@ fn what_is_wrong_is_refused_before_anything_runs() {
     place.say(&["run", "s.toml", "--set", "flow.all.controller=ren"]).refuses("did you mean \"reno\"?");
 }
 
+/// They lost 99.7 % of what they sent.
+#[test]
+fn controllers_that_judge_each_packet_are_invalid_where_acks_tell_of_none() {
+    let place = Place::new(SMALL);
+    for (controller, recovery, is_invalid) in
+        [("vivace", "rfc6582", true), ("vivace", "rfc6675", false), ("reno", "rfc6582", false)]
+    {
+        let controller = format!("flow.0.controller={controller}");
+        let recovery = format!("packets.recovery={recovery}");
+        let json = place.say(&["run", "s.toml", "--set", &controller, "--set", &recovery, "--json"]).json();
+        let warnings = json["warnings"].to_string();
+        assert_eq!(warnings.contains("bulk: vivace judges what it sends by what became of each packet"), is_invalid);
+    }
+}
+
 /// A reader that has stopped reading, for one.
 #[cfg(unix)]
 #[test]

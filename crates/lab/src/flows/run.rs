@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::flow::LossRecovery;
 use anabranch_scenario::flows::FlowScenario;
 use anabranch_sim::network::LinkId;
 
 use super::events::Recorder;
-use super::measured::{CrossMeasured, FlowsMeasured, LinkMeasured};
+use super::measured::{CrossMeasured, FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::measuring::Measuring;
 use super::node::FlowNode;
 use super::recording::Recording;
@@ -165,6 +166,22 @@ fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMe
     Ok(measured)
 }
 
+/// Flows that have lost something and whose controllers can't judge that without selective ACKs: an interval in which a
+/// packet left that was sent again has no end, and they go on as they began.
+fn blind_flows(scenario: &FlowScenario, flows: &[FlowMeasured]) -> Vec<String> {
+    let has_sack = scenario.packets.recovery != LossRecovery::Rfc6582;
+    let each = scenario.flows.iter().zip(flows);
+    let blind = each.filter(|(flow, of)| !has_sack && flow.controller.judges_each_packet() && of.packets_lost > 0);
+    let words = blind.map(|(flow, _)| {
+        let (name, controller) = (&flow.name, flow.controller.name);
+        format!(
+            "{name}: {controller} judges what it sends by what became of each packet, which ACKs without SACK do not \
+             tell: expected packets.recovery = \"rack\" or \"rfc6675\""
+        )
+    });
+    words.collect()
+}
+
 /// What was measured until `end`, which is now.
 fn finish<O: Measures>(
     mut world: FlowWorld<O>,
@@ -186,6 +203,7 @@ fn finish<O: Measures>(
         LinkMeasured { count: world.network().count(link), counted_bytes }
     });
     let links = links.collect();
+    let warnings = blind_flows(world.scenario(), &world.observer().measuring().flows);
     let cross = 0..world.scenario().cross_traffic.len();
     let cross_traffic = cross.map(|number| world.cross(number)).map(|(sent, arrived)| CrossMeasured { sent, arrived });
     Ok(FlowsMeasured {
@@ -194,7 +212,7 @@ fn finish<O: Measures>(
         series: sampler.into_series(),
         length: end.since(Time::ZERO),
         events: Some(world.network().events()),
-        warnings: Vec::new(),
+        warnings,
         notes: world.observer().measuring().notes().chain(steering.into_iter().flat_map(Steering::notes)).collect(),
         flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
     })
