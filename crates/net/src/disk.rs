@@ -215,7 +215,7 @@ impl Store for DiskStore {
             return self.unpack(session, &coming, unpacking).map(|()| offer.name.to_string());
         }
         for suffix in 0..MAX_SUFFIX {
-            let name = with_suffix(&offer.name, suffix);
+            let name = with_suffix(offer.name.as_str(), suffix);
             match rename_without_replacing(&coming.path, &self.folder.join(&name)) {
                 Ok(()) => {
                     coming.forget_journal();

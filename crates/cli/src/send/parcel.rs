@@ -73,7 +73,10 @@ impl Parcel {
             return Err(cannot("neither a file nor a folder"));
         }
         let own = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let called = FileName::sanitised(name.unwrap_or(&own)).to_string();
+        let called = FileName::of_own(name.unwrap_or(&own)).to_string();
+        if name.unwrap_or(&own) != called {
+            say_renamed(1, &[(name.unwrap_or(&own).to_owned(), called.clone())]);
+        }
         Ok(Parcel {
             content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned) },
             title: path.display().to_string(),
@@ -124,7 +127,7 @@ impl Parcel {
         }
         file.flush().map_err(failed)?;
         let name = name.unwrap_or("standard-input").to_owned();
-        let names = vec![FileName::sanitised(&name).to_string()];
+        let names = vec![FileName::of_own(&name).to_string()];
         let content = Content::Input { file, name };
         Ok(Parcel { content, title: "standard input".into(), names, files: 1, bytes })
     }
@@ -134,6 +137,9 @@ impl Parcel {
             .map_err(|error| Failure::new(format!("cannot send {}", printable(&error.to_string()))))?;
         if archive.left_out() > 0 {
             eprintln!("anabranch: links, devices and the like are not sent: {} are left out", archive.left_out());
+        }
+        if archive.renamed().count > 0 {
+            say_renamed(archive.renamed().count, &archive.renamed().first);
         }
         let title = match paths {
             [one] => one.display().to_string(),
@@ -172,7 +178,7 @@ impl Parcel {
             Content::Plain { path, name } => {
                 let (mut offer, source) = network::offer(path, block, interrupt)?;
                 if let Some(name) = name {
-                    offer.name = FileName::sanitised(name);
+                    offer.name = FileName::of_own(name);
                 }
                 Ok((offer, ParcelSource::Plain(source)))
             }
@@ -195,6 +201,14 @@ impl Parcel {
             }
         }
     }
+}
+
+/// Says that `count` names are not safe everywhere, and what the `first` of them become.
+fn say_renamed(count: u64, first: &[(String, String)]) {
+    let each: Vec<String> = first.iter().map(|(here, there)| format!("{} as {there}", printable(here))).collect();
+    let (names, more) = (if count == 1 { "name" } else { "names" }, count - first.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    eprintln!("anabranch: {count} {names} not safe in every folder: sending {}{more}", each.join(", "));
 }
 
 /// Reads what is sent.
