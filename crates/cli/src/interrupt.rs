@@ -16,7 +16,11 @@ const INTERRUPTED: i32 = 130;
 
 /// Whether somebody wants the run to end.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    raised: Arc<AtomicBool>,
+    /// Somebody else's wish, of one part of the run.
+    given_up: Arc<AtomicBool>,
+}
 
 impl Interrupt {
     /// Listens from now on; once in a process.
@@ -24,12 +28,22 @@ impl Interrupt {
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
         when_it_comes(move || raised.store(true, Ordering::Relaxed))?;
-        Ok(Interrupt(flag))
+        Ok(Interrupt { raised: flag, given_up: Arc::default() })
     }
 
     /// Whether it has come.
     pub fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.raised.load(Ordering::Relaxed) || self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// One for a part of the run, which may be given up though the run is not.
+    pub fn of_part(&self) -> Interrupt {
+        Interrupt { raised: Arc::clone(&self.raised), given_up: Arc::default() }
+    }
+
+    /// Gives that part up.
+    pub fn raise(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
     }
 }
 

@@ -72,6 +72,8 @@ impl Parcel {
         if !metadata.is_file() {
             return Err(cannot("neither a file nor a folder"));
         }
+        // Before anybody is told a code.
+        File::open(path).map_err(|error| cannot(&error.to_string()))?;
         let own = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let called = FileName::of_own(name.unwrap_or(&own)).to_string();
         if name.unwrap_or(&own) != called {
