@@ -66,12 +66,13 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     };
     let prepared = prepared?;
     if let Some(problem) = wire::problem_of_address(to) {
-        return Err(Failure::new(format!("{} was not sent: the receiver says it is at {to}, {problem}", parcel.title)));
+        return Err(Failure::new(format!("{}: the receiver says it is at {to}, {problem}", parcel.not_sent())));
     }
     let Some(relays) = named.relays.like(to) else {
         return Err(Failure::new(format!(
-            "{} was not sent: the receiver is at {to}, and the relays of {} are of the other family",
-            parcel.title, named.by
+            "{}: the receiver is at {to}, and the relays of {} are of the other family",
+            parcel.not_sent(),
+            named.by
         )));
     };
     let done = prepared.over(relays).carry(&parcel, to, Some(key), Some(&identity), interrupt)?;
@@ -96,13 +97,13 @@ fn agree(
             Ok(Some(Answer::Yes { key, address })) => return Ok(Some((key, wire::canonical(address)))),
             Ok(Some(Answer::No { reason })) => {
                 let reason = anabranch_proto::printable::printable(&reason);
-                return Err(Failure::new(format!("{} was not sent: the receiver says no: {reason}", parcel.title)));
+                return Err(Failure::new(format!("{}: the receiver says no: {reason}", parcel.not_sent())));
             }
             Err(MeetError::WrongCode) if args.code.is_none() && burnt < MOST_BURNT => {
                 burnt += 1;
                 network::say(args.json, "somebody came with other words; that code is burnt, here is a new one");
             }
-            Err(error) => return Err(Failure::new(format!("{} was not sent: {error}", parcel.title))),
+            Err(error) => return Err(Failure::new(format!("{}: {error}", parcel.not_sent()))),
         }
     }
 }

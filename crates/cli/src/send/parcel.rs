@@ -27,6 +27,8 @@ pub struct Parcel {
     content: Content,
     /// What it is called in messages.
     pub title: String,
+    /// How many files and folders were named.
+    named: usize,
     /// What was named, as it is called.
     pub names: Vec<String>,
     /// Files, folders apart.
@@ -82,6 +84,7 @@ impl Parcel {
         Ok(Parcel {
             content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned) },
             title: path.display().to_string(),
+            named: 1,
             names: vec![called],
             files: 1,
             bytes: metadata.len(),
@@ -131,7 +134,7 @@ impl Parcel {
         let name = name.unwrap_or("standard-input").to_owned();
         let names = vec![FileName::of_own(&name).to_string()];
         let content = Content::Input { file, name };
-        Ok(Parcel { content, title: "standard input".into(), names, files: 1, bytes })
+        Ok(Parcel { content, title: "standard input".into(), named: 1, names, files: 1, bytes })
     }
 
     fn of_several(paths: &[PathBuf]) -> Result<Parcel, Failure> {
@@ -148,7 +151,13 @@ impl Parcel {
             several => format!("{} files and folders", several.len()),
         };
         let (names, files, bytes) = (archive.names().to_vec(), archive.files(), archive.bytes());
-        Ok(Parcel { content: Content::Archive(archive), title, names, files, bytes })
+        Ok(Parcel { content: Content::Archive(archive), title, named: paths.len(), names, files, bytes })
+    }
+
+    /// That it was not sent.
+    pub fn not_sent(&self) -> String {
+        let were = if self.named > 1 { "were" } else { "was" };
+        format!("{} {were} not sent", self.title)
     }
 
     /// How it travels.
@@ -196,7 +205,7 @@ impl Parcel {
                 });
                 bar.finish_and_clear();
                 let offer = offered.map_err(|error| match error.kind() {
-                    ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", self.title)),
+                    ErrorKind::Interrupted => Failure::interrupted(self.not_sent()),
                     _ => Failure::new(format!("cannot read {error}")),
                 })?;
                 Ok((offer.0, ParcelSource::Archive(offer.1)))

@@ -125,6 +125,21 @@ fn what_is_wrong_is_refused_before_anything_runs() {
     place.say(&["run", "s.toml", "--set", "flow.all.controller=ren"]).refuses("did you mean \"reno\"?");
 }
 
+#[test]
+fn a_run_that_delivers_nothing_fails_and_one_flow_that_never_begins_is_said() {
+    let place = Place::new(SMALL);
+    for (key, value) in [("run.seconds", "0.001"), ("flow.all.start_s", "13")] {
+        let set = format!("{key}={value}");
+        let said = place.say(&["run", "s.toml", "--set", "run.goodput_from_s=0", "--set", &set]);
+        said.refuses("no flow has delivered anything");
+    }
+    let said = place.say(&["run", "s.toml", "--set", "flow.1.start_s=13", "--json"]).json();
+    assert_eq!(
+        said["notes"],
+        serde_json::json!(["page would begin at 13 s, and the run ends at 12 s: it sends nothing"])
+    );
+}
+
 /// They lost 99.7 % of what they sent.
 #[test]
 fn controllers_that_judge_each_packet_are_invalid_where_acks_tell_of_none() {

@@ -188,6 +188,15 @@ fn a_controller_that_is_made_of_a_file_says_how_that_is_given() {
     }
 }
 
+#[test]
+fn a_name_that_is_like_no_other_is_told_no_nearest_one() {
+    let flow = |key: &str| format!("[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\n{key}\n");
+    let said = Place::new(&flow("controller = \"kernel:nope\"")).say(&["run", "s.toml"]);
+    said.refuses("there is no controller named \"nope\" (known: reno, ");
+    let exponent = Place::new(&flow("controller = \"reno\"\nworkload = { once_bytes = 1e18 }"));
+    exponent.say(&["run", "s.toml"]).refuses("found a number with a point or an exponent");
+}
+
 /// What is asked for is held against the disk and the tables before a minute is spent.
 #[test]
 fn validate_refuses_a_table_that_holds_nothing_and_a_folder_that_is_none() {

@@ -419,7 +419,11 @@ fn what_is_wrong_with_a_code_or_a_relay_is_said_before_anything_is_tried() {
         (&["receive", "crowfoot-orlando"], "no number"),
         (&["receive", "7-crowfoot-orlando"], "which relays?"),
         (&["send", "a"], "ANABRANCH_RELAYS"),
-        (&["send", "a", "--relays", &silent], "no rendezvous answers"),
+        (&["send", "a", "--relays", &silent], "a was not sent: no rendezvous answers"),
+        (
+            &["send", "a", "/etc/hostname", "--relays", &silent],
+            "2 files and folders were not sent: no rendezvous answers",
+        ),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent], "no rendezvous answers"),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent, "--out", "a"], "a is a file; expected a folder"),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent, "--out", "a/b/c"], "a is a file; expected a folder"),

@@ -19,9 +19,6 @@ use super::{FlowRunError, check_traces};
 use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 use crate::world::Observer;
 
-/// Within this a flow that can deliver anything has begun to: longer than any path.
-const TO_DELIVER: Duration = Duration::from_millis(10_000);
-
 /// An observer that measures.
 trait Measures: Observer<FlowNode> {
     fn measuring(&self) -> &Measuring;
@@ -154,16 +151,22 @@ fn advance<O: Measures>(
     }
 }
 
-/// Refuses what a whole run measured if none of its flows has delivered anything, though one had
-/// [`TO_DELIVER`].
+/// Refuses what a whole run measured if none of its flows has delivered anything.
 fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMeasured, FlowRunError> {
-    let first = scenario.flows.iter().map(|flow| flow.start).min();
-    let had_time = first.is_some_and(|start| start + TO_DELIVER <= Time::ZERO + scenario.length);
-    if had_time && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
+    if !measured.flows.is_empty() && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
         let sent = measured.flows.iter().map(|flow| flow.packets_sent).sum();
         return Err(FlowRunError::NothingDelivered { length: scenario.length, sent });
     }
     Ok(measured)
+}
+
+/// Which flows would begin once the run is over.
+fn late_flows(scenario: &FlowScenario) -> impl Iterator<Item = String> {
+    let end = Time::ZERO + scenario.length;
+    let late = scenario.flows.iter().filter(move |flow| flow.start >= end);
+    late.map(move |flow| {
+        format!("{} would begin at {}, and the run ends at {end}: it sends nothing", flow.name, flow.start)
+    })
 }
 
 /// Flows that have lost something and whose controllers can't judge that without selective ACKs: an interval in which a
@@ -213,7 +216,10 @@ fn finish<O: Measures>(
         length: end.since(Time::ZERO),
         events: Some(world.network().events()),
         warnings,
-        notes: world.observer().measuring().notes().chain(steering.into_iter().flat_map(Steering::notes)).collect(),
+        notes: late_flows(world.scenario())
+            .chain(world.observer().measuring().notes())
+            .chain(steering.into_iter().flat_map(Steering::notes))
+            .collect(),
         flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
     })
 }
