@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use anabranch_control::flow::registry as flow_registry;
 use anabranch_control::path::registry::{self, Entry, Pacing};
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
@@ -113,6 +114,15 @@ pub fn controller(name: &str) -> Result<&'static Entry, String> {
 /// place of its name.
 pub fn parameters(controller: &str, settings: &[String]) -> Result<toml::Table, Failure> {
     let name = controller.strip_prefix("flow:").unwrap_or(controller);
+    if settings.is_empty()
+        && let Some(needs) = flow_registry::find(name).ok().and_then(|entry| entry.needs())
+    {
+        let what = needs.split_once(": ").map_or(needs, |(_, what)| what);
+        let what = what.split(" (").next().unwrap_or(what);
+        return Err(Failure::new(format!(
+            "controller \"{controller}\" needs {what}: give its file by --set file=FILE"
+        )));
+    }
     parameter_files::resolved(name, &written(settings)?, Path::new(""))
         .map_err(|error| Failure::new(format!("controller \"{controller}\": {error}")))
 }

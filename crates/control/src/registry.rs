@@ -31,13 +31,18 @@ impl UnknownController {
     }
 }
 
+/// The one of `known` that `word` may have been meant for: most of its letters are right.
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(name, word);
+    let near = known.into_iter().min_by_key(|name| distance(name))?;
+    (2 * distance(near) < near.len()).then_some(near)
+}
+
 impl fmt::Display for UnknownController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let distance = |name: &&&str| strsim::damerau_levenshtein(name, &self.name);
         write!(f, "there is no controller named \"{}\"", self.name)?;
-        match self.known.iter().min_by_key(distance) {
-            Some(nearest) if distance(&nearest) <= nearest.len() / 2 => write!(f, "; did you mean \"{nearest}\"?")?,
-            _ => {}
+        if let Some(nearest) = nearest(&self.name, self.known.iter().copied()) {
+            write!(f, "; did you mean \"{nearest}\"?")?;
         }
         write!(f, " (known: {})", self.known.join(", "))
     }

@@ -4,13 +4,13 @@
 //! own name when its hash was found right, and never that of a file that is there. Beside one that
 //! its sender may go on with stands a [journal] of what has come; it outlives the process.
 
-mod hidden;
 mod journal;
 mod kept;
 mod naming;
 mod room;
 mod scribe;
 mod source;
+mod unpacking;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,12 +23,13 @@ use anabranch_proto::overlay::message::Offer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, FileDone, FileJob, Partial, PartialId, Store, StoreError};
 
-pub use self::hidden::Hidden;
 use self::journal::Journal;
 pub use self::kept::is_hidden;
 pub(crate) use self::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
 use self::scribe::{Coming, Scribe};
 pub use self::source::{DiskSource, offer, offer_of};
+use self::unpacking::Unpacking;
+use crate::archive::Bounds;
 use crate::loopback::NoFiles;
 use crate::pool::Work;
 
@@ -39,15 +40,15 @@ pub struct DiskStore {
     folder: PathBuf,
     /// Bytes that all files in the folder may have together.
     max_total: u64,
-    /// What is whole stays hidden.
-    is_hidden: bool,
+    /// What is whole is an archive, of which only what is in it gets a place.
+    unpacking: Option<Unpacking>,
     arriving: Arc<Mutex<Arriving>>,
     scribe: Arc<Scribe>,
 }
 
-/// Files that arrive, and those that have come whole and are hidden still.
+/// Files that arrive.
 #[derive(Debug, Default)]
-struct Arriving(BTreeMap<SessionId, Arc<Coming>>, Vec<Arc<Coming>>);
+struct Arriving(BTreeMap<SessionId, Arc<Coming>>);
 
 impl Arriving {
     fn has(&self, path: &Path) -> bool {
@@ -67,7 +68,7 @@ impl DiskStore {
         Ok(DiskStore {
             folder: folder.to_owned(),
             max_total: u64::MAX,
-            is_hidden: false,
+            unpacking: None,
             arriving: Arc::default(),
             scribe: Arc::default(),
         })
@@ -79,17 +80,11 @@ impl DiskStore {
         DiskStore { max_total: bytes, ..self }
     }
 
-    /// The same, but a file that has come whole stays hidden, under the name under which it came, until it
-    /// is [taken](DiskStore::take_hidden); what is not taken before the last clone of the store ends is
-    /// kept as a part of which nothing is missing.
-    pub fn hidden(self) -> DiskStore {
-        DiskStore { is_hidden: true, ..self }
-    }
-
-    /// The first of the files that have come whole and are hidden.
-    pub fn take_hidden(&self) -> Option<Hidden> {
-        let mut arriving = self.arriving();
-        if arriving.1.is_empty() { None } else { Some(Hidden::of(arriving.1.remove(0))) }
+    /// The same, but what comes is an archive in which is what was `announced`: it has come when that is in its
+    /// place, and there must be room for both. Until then it stays hidden; if it can't be unpacked, it is
+    /// [kept](DiskStore::keeps_archive), unless the fault is its own or `is_given_up` says so.
+    pub fn unpacking(self, announced: Bounds, is_given_up: impl Fn() -> bool + Send + Sync + 'static) -> DiskStore {
+        DiskStore { unpacking: Some(Unpacking::new(announced, is_given_up)), ..self }
     }
 
     /// Files of which a part is there, and with which their senders may go on.
@@ -111,6 +106,25 @@ impl DiskStore {
         let arriving = self.arriving();
         let coming = arriving.0.get(&session).ok_or_else(|| StoreError("the file is not open any more".into()))?;
         Ok(Arc::clone(coming))
+    }
+
+    /// Unpacks the archive of `session`, of which nothing is left then unless it is of use another time.
+    fn unpack(&self, session: SessionId, coming: &Coming, unpacking: &Unpacking) -> Result<(), StoreError> {
+        // Who is killed from here on finds all of it.
+        coming.is_whole();
+        let is_kept = coming.keep();
+        match unpacking.unpack(&coming.path, &self.folder) {
+            Err((true, error)) if is_kept => {
+                unpacking.is_kept();
+                self.arriving().0.remove(&session);
+                Err(error)
+            }
+            done => {
+                coming.remove();
+                self.arriving().0.remove(&session);
+                done.map_err(|(_, error)| error)
+            }
+        }
     }
 
     /// What is there of the file of `partial` and `length` bytes, which is open now as `file`.
@@ -143,6 +157,9 @@ impl Store for DiskStore {
     }
 
     fn resume(&mut self, session: SessionId, offer: &Offer, partial: &Partial) -> Result<Extents, StoreError> {
+        if let Some(unpacking) = &self.unpacking {
+            unpacking.is_offered(offer);
+        }
         let path = kept::path_of(&self.folder, partial.id);
         let mut arriving = self.arriving();
         // Another receiver of this folder may have it: here it comes from the beginning, and once.
@@ -194,17 +211,11 @@ impl Store for DiskStore {
         // A part from before may have been longer, though never by its journal.
         let whole = coming.file.set_len(offer.length).and_then(|()| coming.file.sync_all());
         whole.map_err(|error| failed("write", &error))?;
-        if self.is_hidden {
-            // Who is killed from here on finds all of it.
-            coming.is_whole();
-            coming.keep();
-            let mut arriving = self.arriving();
-            arriving.0.remove(&session);
-            arriving.1.push(coming);
-            return Ok(offer.name.to_string());
+        if let Some(unpacking) = &self.unpacking {
+            return self.unpack(session, &coming, unpacking).map(|()| offer.name.to_string());
         }
         for suffix in 0..MAX_SUFFIX {
-            let name = with_suffix(&offer.name, suffix);
+            let name = with_suffix(offer.name.as_str(), suffix);
             match rename_without_replacing(&coming.path, &self.folder.join(&name)) {
                 Ok(()) => {
                     coming.forget_journal();
@@ -241,7 +252,7 @@ impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        for coming in self.0.values().chain(&self.1) {
+        for coming in self.0.values() {
             if !coming.keep() {
                 coming.remove();
             }

@@ -14,6 +14,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anabranch_control::path::MAX_KNOWN_PEERS;
+use anabranch_control::registry::nearest;
 use anabranch_proto::overlay::wire;
 use serde::Deserialize;
 use toml::Spanned;
@@ -22,6 +23,9 @@ use crate::file_error::FileError;
 
 /// Where a relay listens if nothing else is said.
 pub const DEFAULT_PORT: u16 = 4000;
+
+/// All keys of a list.
+const KEYS: [&str; 2] = ["relay", "address"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,13 +90,25 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, FileError> {
 /// As [`parse`].
 pub fn parse_with(text: &str, look_up: LookUp<'_>) -> Result<Relays, FileError> {
     let at = |offset, message| FileError::at(text, offset, message);
+    let hint = "expected [[relay]] entries with address = \"HOST:PORT\"";
     let list: List = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        let hint = "expected [[relay]] entries with address = \"IP:PORT\"";
-        at(offset, format!("{}; {hint}", error.message().trim_end().replace('\n', " ")))
+        let message = error.message().trim_end().replace('\n', " ");
+        // Serde's words are those of programs.
+        let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+        let near = unknown
+            .and_then(|key| nearest(key, KEYS))
+            .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        at(
+            offset,
+            match unknown {
+                Some(key) => format!("key `{key}`: unknown key{near} ({hint})"),
+                None => format!("{message}; {hint}"),
+            },
+        )
     })?;
     if list.relay.is_empty() {
-        return Err(at(0, "no relay is listed; expected [[relay]] entries with address = \"IP:PORT\"".into()));
+        return Err(at(0, format!("no relay is listed; {hint}")));
     }
     let written: Vec<&str> = list.relay.iter().map(|entry| entry.address.get_ref().as_str()).collect();
     collect(&written, look_up).map_err(|(entry, message)| {
@@ -228,7 +244,16 @@ mod tests {
             ("[[relay]]\n\naddress = \"relay.example:4000\"", 3, "`address`"),
             ("[[relay]]\naddress = \"0.0.0.0:4000\"", 2, "unspecified"),
             ("[[relay]]\naddress = \"10.0.0.1:0\"", 2, "port 0"),
-            ("[[relay]]\naddress = \"10.0.0.1:1\"\nweight = 2", 3, "unknown field `weight`"),
+            (
+                "[[relay]]\naddress = \"10.0.0.1:1\"\nweight = 2",
+                3,
+                "key `weight`: unknown key (expected [[relay]] entries",
+            ),
+            (
+                "[[relay]]\nadress = \"10.0.0.1:1\"",
+                2,
+                "key `adress`: unknown key; did you mean `address`? (expected [[relay]] entries with address = \"HOST:PORT\")",
+            ),
             ("[[relay]]\naddres = \"10.0.0.1:1\"", 2, "addres"),
             ("relay = 3", 1, "expected"),
             ("[[relay]]\naddress = 4000", 2, "string"),

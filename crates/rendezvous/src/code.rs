@@ -68,7 +68,12 @@ impl FromStr for Code {
             words.push(byte_of(word, place)?);
         }
         if !(WORDS..=MOST_WORDS).contains(&words.len()) {
-            return Err(format!("{} words; {EXAMPLE}", words.len()));
+            let found = match words.len() {
+                0 => "a number and no words".to_owned(),
+                1 => "a number and one word".to_owned(),
+                many => format!("a number and {many} words"),
+            };
+            return Err(format!("{found}; {EXAMPLE}"));
         }
         Ok(Code { number, words })
     }
@@ -116,11 +121,11 @@ mod tests {
         for (text, says) in [
             ("7-crowfot-orlando", "did you mean \"crowfoot\"?"),
             ("7-orlando-crowfoot", "does not stand at this place"),
-            ("7-crowfoot", "1 words"),
+            ("7-crowfoot", "a number and one word; expected"),
             ("crowfoot-orlando", "no number"),
             ("0-crowfoot-orlando", "not one of 1 to 4294967295"),
             ("", "no number"),
-            ("7", "0 words"),
+            ("7", "a number and no words; expected"),
             ("99999999999-crowfoot-orlando", "not one of 1 to 4294967295"),
         ] {
             let error = text.parse::<Code>().unwrap_err();

@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         repeats: Repeats::default(),
     };
     let manner = Manner::at_address(args.once, LINGER, &args.dir, args.json);
-    let taken = take(&mut carrier, manner, &interrupt, |_, _| true)?;
+    let taken = take(&mut carrier, manner, &interrupt, |_, _, _| true)?;
     taken.end(manner, Map::from_iter([("address".to_owned(), address.to_string().into())]))
 }
 

@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let took = began.elapsed().as_secs_f64();
     carrying.leave(interrupt.is_raised())?;
     let Carrying { sending, trouble, sessions, .. } = carrying;
-    let not_sent = |why: &str| Failure::new(format!("{} was not sent: {why}", parcel.title));
+    let not_sent = |why: &str| Failure::new(format!("{}: {why}", parcel.not_sent()));
     match sending.state() {
         SendingState::Done(name) => {
             let (bytes, resumed) = (parcel.travelling(), sending.resumed());
@@ -143,7 +143,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Ok(())
         }
         SendingState::Failed(why) => Err(not_sent(&why.to_string())),
-        _ if interrupt.is_raised() => Err(Failure::interrupted(format_args!("{} was not sent", parcel.title))),
+        _ if interrupt.is_raised() => Err(Failure::interrupted(parcel.not_sent())),
         SendingState::Offered | SendingState::Sending => {
             let why = trouble.unwrap_or_else(|| "no relay could be reached".to_owned());
             Err(not_sent(&format!("{why} (nothing moved for {} s)", args.patience)))

@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     network::say(args.json, &format!("receiving on {}", receiver.address()?));
     network::say(args.json, &format!("public key {}", identity.public()));
     let manner = Manner::at_address(args.once, LINGER, &args.out, args.json);
-    let taken = take(&mut OverQuic::start(runtime, receiver), manner, &interrupt, |_, _| true)?;
+    let taken = take(&mut OverQuic::start(runtime, receiver), manner, &interrupt, |_, _, _| true)?;
     taken.end(manner, Map::new())
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_net::archive::{self, Bounds};
-use anabranch_net::disk::{Hidden, is_hidden};
+use anabranch_net::disk::{DiskStore, is_hidden};
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
 use anabranch_proto::overlay::peer::Peer;
@@ -22,12 +22,13 @@ use anabranch_rendezvous::agreement::{Answer, Offer, Packing};
 use anabranch_rendezvous::client::{Mailbox, MeetError};
 use anabranch_rendezvous::code::Code;
 use anabranch_rendezvous::frame::Side;
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::arrivals::LINGER;
 use super::over_relays::OverRelays;
-use super::resumption::{Agreed, Resumption};
-use super::taking::{Manner, Taken, take};
+use super::resumption::{Agreed, Archive, OF_USE, Resumption};
+use super::taking::{Manner, take};
 use super::{Args, store};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -76,9 +77,16 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
             return Err(Failure::new(format!("nothing was received: {reason}")));
         }
         let which = if args.code.is_some() { "with this code" } else { "of this folder" };
-        let line = format!("a receiver {which} was killed; this one goes on: {}", shown(&agreed.offer));
-        network::say(args.json, &line);
-        if receive(args, relays, agreed, GOES_ON, resumption.as_ref(), interrupt)? {
+        let (offer, archive) = (agreed.offer.clone(), agreed.archive.clone());
+        let has_sender = archive.as_ref().is_none_or(|archive| !archive.is_over);
+        let happened = if has_sender { "was killed; this one goes on" } else { "could not unpack it; trying again" };
+        network::say(args.json, &format!("a receiver {which} {happened}: {}", shown(&offer)));
+        if has_sender && receive(args, relays, agreed, GOES_ON, &mut resumption, interrupt)? {
+            return Ok(());
+        }
+        if let Some(archive) = archive
+            && unpack_kept(args, &offer, &archive, &mut resumption, interrupt)?
+        {
             return Ok(());
         }
         // A drawn code is not used again at the rendezvous: its number may be that of others by now.
@@ -93,7 +101,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         resumption.keep(&agreed, key.is_some()).unwrap_or_else(without);
     }
     let address = agreed.address;
-    match receive(args, relays, agreed, ARRIVAL, resumption.as_ref(), interrupt)? {
+    match receive(args, relays, agreed, ARRIVAL, &mut resumption, interrupt)? {
         true => Ok(()),
         false => Err(Failure::new(format!(
             "the sender did not come: do the relays reach {address}? Behind a NAT that gives each relay another \
@@ -120,25 +128,30 @@ fn receive(
     relays: &[SocketAddr],
     agreed: Agreed,
     patience: Duration,
-    resumption: Option<&Resumption>,
+    resumption: &mut Option<Resumption>,
     interrupt: &Interrupt,
 ) -> Result<bool, Failure> {
-    let Agreed { offer, identity, address, socket } = agreed;
+    let Agreed { offer, identity, address, socket, .. } = agreed;
     let keeper = socket.try_clone()?;
     let open = to_open(relays, &offer, address);
     let limits = Limits { file_bytes: offer.travelling, ..Limits::default() };
-    // What travels beside the files is no part of what the folder may have.
-    let store = store(args, offer.travelling.saturating_sub(offer.bytes))?;
-    let store = if offer.packing == Packing::Tar { store.hidden() } else { store };
+    let store = store_of(args, &offer, interrupt)?;
     let receiver = Receiver::new(identity, limits).by_code(offer.key).with_kept(store.kept()?);
     let peer = Peer::new(RelayNode::end(), Some(receiver), None);
     let socket = Socket::from_std(socket)?.serving()?;
     let (mut next, mut nobody_came) = (Time::ZERO, false);
-    let mut go_on = |now: Time, has_come: bool| {
+    let (mut is_noted, mut says_unpacking) = (false, true);
+    let mut go_on = |now: Time, has_come: bool, display: &ProgressBar| {
         if now >= next {
             next = now + KEEP_OPEN;
             keep_open(&keeper, &open);
-            resumption.inspect(|resumption| resumption.is_of_use());
+            resumption.as_ref().inspect(|resumption| resumption.is_of_use());
+        }
+        if let Some(archive) = store.offered_archive().filter(|_| !std::mem::replace(&mut is_noted, true)) {
+            keep_archive(resumption.as_ref(), Archive::of(&archive, false));
+        }
+        if store.has_whole_archive() && std::mem::take(&mut says_unpacking) {
+            display.suspend(|| network::say(args.json, "all of it has come; unpacking"));
         }
         nobody_came = !has_come && now.since(Time::ZERO) >= patience;
         !nobody_came
@@ -155,16 +168,72 @@ fn receive(
     if nobody_came {
         return Ok(false);
     }
-    let names = match store.take_hidden() {
-        Some(hidden) => unpack(&hidden, &offer, &args.out)?,
-        None => taken.arrived.files.iter().map(|(name, _)| name.clone()).collect(),
-    };
-    match taken.failure() {
-        Some(failure) => Err(failure),
-        None => {
-            report(args, &offer, &names, &taken);
-            Ok(true)
+    let seconds = taken.arrived.seconds();
+    match (store.unpacked_names(), taken.failure()) {
+        (Some(names), _) => report(args, &offer, &names, seconds),
+        // What was being unpacked failed because of that.
+        (None, Some(_)) if interrupt.is_raised() => return Err(Failure::interrupted("no file has arrived")),
+        (None, Some(failure)) => return Err(kept_if_whole(args, failure, &store, resumption)),
+        (None, None) => {
+            let names: Vec<String> = taken.arrived.files.iter().map(|(name, _)| name.clone()).collect();
+            report(args, &offer, &names, seconds);
         }
+    }
+    Ok(true)
+}
+
+/// What keeps what is offered.
+fn store_of(args: &Args, offer: &Offer, interrupt: &Interrupt) -> Result<DiskStore, Failure> {
+    // What travels beside the files is no part of what the folder may have.
+    let store = store(args, offer.travelling.saturating_sub(offer.bytes))?;
+    if offer.packing != Packing::Tar {
+        return Ok(store);
+    }
+    let (announced, interrupt) = (Bounds { files: offer.files, bytes: offer.bytes }, interrupt.clone());
+    Ok(store.unpacking(announced, move || interrupt.is_raised()))
+}
+
+/// Unpacks what a receiver that was killed has kept whole; false if it has not.
+fn unpack_kept(
+    args: &Args,
+    offer: &Offer,
+    archive: &Archive,
+    resumption: &mut Option<Resumption>,
+    interrupt: &Interrupt,
+) -> Result<bool, Failure> {
+    let mut store = store_of(args, offer, interrupt)?;
+    match store.unpack_kept(&archive.offer()) {
+        Ok(is_whole) => {
+            store.unpacked_names().inspect(|names| report(args, offer, names, 0.0));
+            Ok(is_whole)
+        }
+        Err(_) if interrupt.is_raised() => Err(Failure::interrupted("nothing was received")),
+        Err(error) => {
+            let failure = Failure::new(format!("nothing was received: {}", printable(&error.to_string())));
+            Err(kept_if_whole(args, failure, &store, resumption))
+        }
+    }
+}
+
+/// `failure`, after which an archive that is there whole may be unpacked by another try: without its sender, who was told
+/// that it has failed.
+fn kept_if_whole(args: &Args, failure: Failure, store: &DiskStore, resumption: &mut Option<Resumption>) -> Failure {
+    let Some(archive) = store.offered_archive().filter(|_| store.keeps_archive()) else { return failure };
+    keep_archive(resumption.as_ref(), Archive::of(&archive, true));
+    let again = match resumption.take() {
+        Some(resumption) => {
+            resumption.leave();
+            format!("the same command within {} minutes unpacks it without its sender", OF_USE.as_secs() / 60)
+        }
+        None => "whoever has it sent again goes on from there".to_owned(),
+    };
+    failure.with(format!("; all of it is kept in {}: {again}", args.out.display()))
+}
+
+/// Writes down which archive comes: without that, a receiver that is killed needs its sender again.
+fn keep_archive(resumption: Option<&Resumption>, archive: Archive) {
+    if let Some(Err(why)) = resumption.map(|resumption| resumption.keep_archive(archive)) {
+        eprintln!("anabranch: a receiver that is killed will not unpack by itself what it has: {}", why.words());
     }
 }
 
@@ -241,7 +310,7 @@ fn agree(args: &Args, named: &Named, key: Option<Identity>, interrupt: &Interrup
         }
     };
     let (offer, address, socket) = meeting::run(interrupt, "nothing was received", work)??;
-    Ok(Agreed { offer, identity, address, socket })
+    Ok(Agreed { offer, identity, address, socket, archive: None })
 }
 
 fn not_received(error: MeetError) -> Failure {
@@ -306,21 +375,7 @@ async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<O
     Ok((!is_yes).then(|| "it is not wanted".to_owned()))
 }
 
-/// Unpacks the archive that has come, and puts what is in it in its place: the names there. Nothing else is
-/// left of it, whatever comes of that.
-fn unpack(packed: &Hidden, offer: &Offer, out: &Path) -> Result<Vec<String>, Failure> {
-    let announced = Bounds { files: offer.files, bytes: offer.bytes };
-    let unpack = || {
-        let unpacked = packed.folder()?;
-        archive::unpack(io::BufReader::new(fs::File::open(packed.path())?), &unpacked, announced)?;
-        archive::put_in_place(&unpacked, out)
-    };
-    unpack().map_err(|error| {
-        Failure::new(format!("nothing was received: cannot unpack it: {}", printable(&error.to_string())))
-    })
-}
-
-fn report(args: &Args, offer: &Offer, names: &[String], taken: &Taken) {
+fn report(args: &Args, offer: &Offer, names: &[String], seconds: f64) {
     let paths: Vec<String> = names.iter().map(|name| args.out.join(name).display().to_string()).collect();
     if args.json {
         let summary = json!({
@@ -329,7 +384,7 @@ fn report(args: &Args, offer: &Offer, names: &[String], taken: &Taken) {
             "files": offer.files,
             "bytes": offer.bytes,
             "travelled_bytes": offer.travelling,
-            "seconds": taken.arrived.seconds(),
+            "seconds": seconds,
         });
         println!("{summary}");
     } else if offer.packing == Packing::Tar {

@@ -116,7 +116,7 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     let number = runtime.add_gathering(socket, Peer::new(RelayNode::end(), Some(receiver), None))?;
     let mut carrier = OverRelays::new(runtime, number, Duration::ZERO);
     let manner = Manner::at_address(args.once, LINGER, &args.out, args.json);
-    let taken = take(&mut carrier, manner, interrupt, |_, _| true)?;
+    let taken = take(&mut carrier, manner, interrupt, |_, _, _| true)?;
     let counters = carrier.peer().receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
     let line = format!(
         "{} blocks taken, {} more than once, {} datagrams that did not open; {}",

@@ -72,6 +72,12 @@ impl Carrier for OverRelays {
     }
 
     fn leave(&mut self) -> Result<(), Failure> {
+        let began = self.runtime.now();
+        // What comes of a file that is being put in its place its sender is to be told.
+        while self.receiver().publishing() > 0 && self.runtime.now().since(began) < LEAVE {
+            let soon = self.runtime.now() + network::TICK;
+            self.runtime.turn(soon)?;
+        }
         let keeps_after = self.keeps_after;
         self.runtime.act(self.number, |peer, now, out| peer.close_all(now, keeps_after, out));
         // What was being written is discarded once it is.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_net::state::{StateFolder, default_path};
+use anabranch_proto::overlay::message::{self, FileName};
 use anabranch_proto::seal::Identity;
 use anabranch_rendezvous::agreement::Offer;
 use anabranch_rendezvous::code::Code;
@@ -20,7 +21,7 @@ use crate::failure::Failure;
 const FOLDER: &str = "receive";
 
 /// What was not said to be of use for so long is of none: every sender has given up long since.
-const OF_USE: Duration = Duration::from_secs(600);
+pub const OF_USE: Duration = Duration::from_secs(600);
 
 /// Receivers of one folder whose codes were drawn, and that are remembered: people rarely have two.
 const MOST_DRAWN: usize = 8;
@@ -36,6 +37,30 @@ pub struct Agreed {
     pub address: SocketAddr,
     /// The socket that is seen there.
     pub socket: UdpSocket,
+    /// The archive of a folder that was being received before, if one was.
+    pub archive: Option<Archive>,
+}
+
+/// The archive of a folder, by which a receiver knows whether it has all of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Archive {
+    name: String,
+    length: u64,
+    hash: [u8; 32],
+    /// It could not be unpacked, and its sender was told so.
+    pub is_over: bool,
+}
+
+impl Archive {
+    /// The one that was offered.
+    pub fn of(offer: &message::Offer, is_over: bool) -> Archive {
+        Archive { name: offer.name.to_string(), length: offer.length, hash: offer.hash, is_over }
+    }
+
+    /// As it was offered, but for its blocks, which nobody sends.
+    pub fn offer(&self) -> message::Offer {
+        message::Offer { name: FileName::sanitised(&self.name), length: self.length, block: 1, hash: self.hash }
+    }
 }
 
 /// What was agreed on, as it is written down.
@@ -46,6 +71,8 @@ struct Record {
     offer: Offer,
     address: SocketAddr,
     socket: SocketAddr,
+    #[serde(default)]
+    archive: Option<Archive>,
 }
 
 /// What one receiver has written down.
@@ -108,7 +135,8 @@ impl Resumption {
         // Taken by the very receiver that has written it, for one: it is not dead.
         let Ok(socket) = UdpSocket::bind(record.socket) else { return Ok(None) };
         self.is_own = true;
-        Ok(Some(Agreed { offer: record.offer, identity, address: record.address, socket }))
+        let Record { offer, address, archive, .. } = record;
+        Ok(Some(Agreed { offer, identity, address, socket, archive }))
     }
 
     /// Writes down what was agreed on, but for a key that `is_named`.
@@ -122,9 +150,29 @@ impl Resumption {
             offer: agreed.offer.clone(),
             address: agreed.address,
             socket: agreed.socket.local_addr()?,
+            archive: agreed.archive.clone(),
         };
         self.is_own = true;
         Ok(self.folder.save(&self.name, &Some(record))?)
+    }
+
+    /// Writes down which archive comes, beside what was agreed on.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be written.
+    pub fn keep_archive(&self, archive: Archive) -> Result<(), Failure> {
+        if self.is_own
+            && let Some(record) = self.folder.load::<Option<Record>>(&self.name)?
+        {
+            self.folder.save(&self.name, &Some(Record { archive: Some(archive), ..record }))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves what is written down for whoever gives the same command next.
+    pub fn leave(mut self) {
+        self.is_own = false;
     }
 
     /// The transfer goes on, however long it takes.
@@ -174,7 +222,7 @@ mod tests {
         let identity = Identity::generate();
         let offer = Offer::new(identity.public(), Packing::Plain, [1, 2, 2], &["name".to_owned()], &[]);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        Agreed { offer, identity, address: "192.0.2.1:9".parse().unwrap(), socket }
+        Agreed { offer, identity, address: "192.0.2.1:9".parse().unwrap(), socket, archive: None }
     }
 
     #[test]
@@ -232,6 +280,21 @@ mod tests {
         assert!(resumption(folder.path()).recall(None).unwrap().is_none());
         let recalled = resumption(folder.path()).recall(Some(named.clone())).unwrap().unwrap();
         assert_eq!(recalled.identity.public(), named.public());
+    }
+
+    #[test]
+    fn an_archive_is_recalled_by_its_name_length_and_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut first, agreed) = (resumption(folder.path()), agreed());
+        first.keep(&agreed, false).unwrap();
+        let offer = message::Offer { name: FileName::sanitised("a.tar"), length: 7, block: 3, hash: [4; 32] };
+        first.keep_archive(Archive::of(&offer, true)).unwrap();
+        drop(agreed);
+        first.leave();
+        let archive = resumption(folder.path()).recall(None).unwrap().unwrap().archive.unwrap();
+        assert!(archive.is_over);
+        assert_eq!(archive.offer(), message::Offer { block: 1, ..offer });
+        assert!(resumption(folder.path()).recall(None).unwrap().is_none(), "gone with who has recalled it");
     }
 
     #[test]

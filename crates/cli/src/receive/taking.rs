@@ -96,12 +96,13 @@ impl Taken {
 }
 
 /// Receives until it is interrupted or, with `once`, the first file has come or failed; or until `go_on`, which is
-/// asked again and again with whether anybody has come yet, says no.
+/// asked again and again with whether anybody has come yet, says no; what it has to say it says while the display is out of
+/// the way.
 pub fn take(
     carrier: &mut impl Carrier,
     manner: Manner<'_>,
     interrupt: &Interrupt,
-    mut go_on: impl FnMut(Time, bool) -> bool,
+    mut go_on: impl FnMut(Time, bool, &ProgressBar) -> bool,
 ) -> Result<Taken, Failure> {
     let style = ProgressStyle::with_template(BYTES).expect("the template is valid");
     let display = ProgressBar::no_length().with_style(style);
@@ -115,7 +116,7 @@ pub fn take(
         }
         carrier.turn(&display)?;
         let now = carrier.now();
-        if !go_on(now, taken.arrived.has_begun()) {
+        if !go_on(now, taken.arrived.has_begun(), &display) {
             break;
         }
         while let Some(event) = carrier.next_event() {

@@ -27,6 +27,8 @@ pub struct Parcel {
     content: Content,
     /// What it is called in messages.
     pub title: String,
+    /// How many files and folders were named.
+    named: usize,
     /// What was named, as it is called.
     pub names: Vec<String>,
     /// Files, folders apart.
@@ -72,11 +74,17 @@ impl Parcel {
         if !metadata.is_file() {
             return Err(cannot("neither a file nor a folder"));
         }
+        // Before anybody is told a code.
+        File::open(path).map_err(|error| cannot(&error.to_string()))?;
         let own = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let called = FileName::sanitised(name.unwrap_or(&own)).to_string();
+        let called = FileName::of_own(name.unwrap_or(&own)).to_string();
+        if name.unwrap_or(&own) != called {
+            say_renamed(1, &[(name.unwrap_or(&own).to_owned(), called.clone())]);
+        }
         Ok(Parcel {
             content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned) },
             title: path.display().to_string(),
+            named: 1,
             names: vec![called],
             files: 1,
             bytes: metadata.len(),
@@ -124,9 +132,9 @@ impl Parcel {
         }
         file.flush().map_err(failed)?;
         let name = name.unwrap_or("standard-input").to_owned();
-        let names = vec![FileName::sanitised(&name).to_string()];
+        let names = vec![FileName::of_own(&name).to_string()];
         let content = Content::Input { file, name };
-        Ok(Parcel { content, title: "standard input".into(), names, files: 1, bytes })
+        Ok(Parcel { content, title: "standard input".into(), named: 1, names, files: 1, bytes })
     }
 
     fn of_several(paths: &[PathBuf]) -> Result<Parcel, Failure> {
@@ -135,12 +143,21 @@ impl Parcel {
         if archive.left_out() > 0 {
             eprintln!("anabranch: links, devices and the like are not sent: {} are left out", archive.left_out());
         }
+        if archive.renamed().count > 0 {
+            say_renamed(archive.renamed().count, &archive.renamed().first);
+        }
         let title = match paths {
             [one] => one.display().to_string(),
             several => format!("{} files and folders", several.len()),
         };
         let (names, files, bytes) = (archive.names().to_vec(), archive.files(), archive.bytes());
-        Ok(Parcel { content: Content::Archive(archive), title, names, files, bytes })
+        Ok(Parcel { content: Content::Archive(archive), title, named: paths.len(), names, files, bytes })
+    }
+
+    /// That it was not sent.
+    pub fn not_sent(&self) -> String {
+        let were = if self.named > 1 { "were" } else { "was" };
+        format!("{} {were} not sent", self.title)
     }
 
     /// How it travels.
@@ -172,7 +189,7 @@ impl Parcel {
             Content::Plain { path, name } => {
                 let (mut offer, source) = network::offer(path, block, interrupt)?;
                 if let Some(name) = name {
-                    offer.name = FileName::sanitised(name);
+                    offer.name = FileName::of_own(name);
                 }
                 Ok((offer, ParcelSource::Plain(source)))
             }
@@ -188,13 +205,21 @@ impl Parcel {
                 });
                 bar.finish_and_clear();
                 let offer = offered.map_err(|error| match error.kind() {
-                    ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", self.title)),
+                    ErrorKind::Interrupted => Failure::interrupted(self.not_sent()),
                     _ => Failure::new(format!("cannot read {error}")),
                 })?;
                 Ok((offer.0, ParcelSource::Archive(offer.1)))
             }
         }
     }
+}
+
+/// Says that `count` names are not safe everywhere, and what the `first` of them become.
+fn say_renamed(count: u64, first: &[(String, String)]) {
+    let each: Vec<String> = first.iter().map(|(here, there)| format!("{} as {there}", printable(here))).collect();
+    let (names, more) = (if count == 1 { "name" } else { "names" }, count - first.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    eprintln!("anabranch: {count} {names} not safe in every folder: sending {}{more}", each.join(", "));
 }
 
 /// Reads what is sent.

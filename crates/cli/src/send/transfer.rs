@@ -147,7 +147,7 @@ impl Prepared<'_> {
         let (from, given_up) = (network::any_address(to), || interrupt.is_raised());
         let packet = packet_size::choose(args.packet, from, relays, *hops, to, args.upload, given_up);
         let mut packet = packet.map_err(|error| match error {
-            SizeError::GivenUp => Failure::interrupted(format_args!("{} was not sent", parcel.title)),
+            SizeError::GivenUp => Failure::interrupted(parcel.not_sent()),
             error => Failure::new(error.to_string()),
         })?;
         if args.packet.is_none() && packet < PACKET {
@@ -166,7 +166,7 @@ impl Prepared<'_> {
                 }
                 Ended::BlackHole => {
                     let error = TransferError::BlackHole;
-                    return Err(Failure::new(format!("{} was not sent: {error}", parcel.title)));
+                    return Err(Failure::new(format!("{}: {error}", parcel.not_sent())));
                 }
             }
         }
@@ -225,7 +225,7 @@ impl Prepared<'_> {
             }
         }
         display.finish_and_clear();
-        let title = &parcel.title;
+        let not_sent = parcel.not_sent();
         let Some(sender) = runtime.machine_mut(number).file_sender_mut() else {
             return Err(Failure::new("the transfer has no sender"));
         };
@@ -238,8 +238,8 @@ impl Prepared<'_> {
                 rtt: sender.courier().smoothed_rtt(),
             })),
             Some(Err(TransferError::BlackHole)) => Ok(Ended::BlackHole),
-            Some(Err(TransferError::Cancelled)) => Err(Failure::interrupted(format_args!("{title} was not sent"))),
-            Some(Err(error)) => Err(Failure::new(format!("{title} was not sent: {error}"))),
+            Some(Err(TransferError::Cancelled)) => Err(Failure::interrupted(not_sent)),
+            Some(Err(error)) => Err(Failure::new(format!("{not_sent}: {error}"))),
             None => Err(Failure::new("the transfer has no outcome")),
         }
     }

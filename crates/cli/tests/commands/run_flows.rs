@@ -125,6 +125,61 @@ fn what_is_wrong_is_refused_before_anything_runs() {
     place.say(&["run", "s.toml", "--set", "flow.all.controller=ren"]).refuses("did you mean \"reno\"?");
 }
 
+#[test]
+fn a_run_that_delivers_nothing_fails_and_one_flow_that_never_begins_is_said() {
+    let place = Place::new(SMALL);
+    for (key, value) in [("run.seconds", "0.001"), ("flow.all.start_s", "13")] {
+        let set = format!("{key}={value}");
+        let said = place.say(&["run", "s.toml", "--set", "run.goodput_from_s=0", "--set", &set]);
+        said.refuses("no flow has delivered anything");
+    }
+    let said = place.say(&["run", "s.toml", "--set", "flow.1.start_s=13", "--json"]).json();
+    assert_eq!(
+        said["notes"],
+        serde_json::json!(["page would begin at 13 s, and the run ends at 12 s: it sends nothing"])
+    );
+}
+
+/// They lost 99.7 % of what they sent.
+#[test]
+fn controllers_that_judge_each_packet_are_invalid_where_acks_tell_of_none() {
+    let place = Place::new(SMALL);
+    for (controller, recovery, is_invalid) in
+        [("vivace", "rfc6582", true), ("vivace", "rfc6675", false), ("reno", "rfc6582", false)]
+    {
+        let controller = format!("flow.0.controller={controller}");
+        let recovery = format!("packets.recovery={recovery}");
+        let json = place.say(&["run", "s.toml", "--set", &controller, "--set", &recovery, "--json"]).json();
+        let warnings = json["warnings"].to_string();
+        assert_eq!(warnings.contains("bulk: vivace judges what it sends by what became of each packet"), is_invalid);
+    }
+}
+
+/// A reader that has stopped reading, for one.
+#[cfg(unix)]
+#[test]
+fn a_second_interrupt_ends_a_run_wherever_it_is() {
+    use std::process::{Command, Stdio};
+    let place = Place::new(SMALL);
+    let arguments =
+        ["run", "s.toml", "--set", "flow.0.count=400", "--set", "run.seconds=4", "--set", "dumbbell.pairs=1", "--json"];
+    let mut child = place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let interrupt =
+        || assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // A pipe holds less than its object.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    interrupt();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    interrupt();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while child.try_wait().unwrap().is_none() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let ended = child.try_wait().unwrap();
+    let _ = child.kill();
+    assert_eq!(ended.and_then(|status| status.code()), Some(130));
+}
+
 /// A parameter and a network that are allowed and that a controller does not survive: what
 /// it does then ends the run, and does not let it wait for ever.
 #[test]

@@ -189,6 +189,29 @@ fn an_address_is_refused_with_how_one_is_written() {
     }
 }
 
+#[test]
+fn a_controller_that_is_made_of_a_file_says_how_that_is_given() {
+    let place = Place::new(SMALL);
+    std::fs::write(place.path("a"), "a").unwrap();
+    let (key, to) = (format!("09{}", "0".repeat(62)), "127.0.0.1:9");
+    for (controller, what) in [("remy", "the table that it runs"), ("policy", "the policy that it runs")] {
+        let expected = format!("{controller}\" needs {what}: give its file by --set file=FILE");
+        place.say(&["quic", "send", "a", "--to", to, "--key", &key, "--controller", controller]).refuses(&expected);
+        let controller = format!("flow:{controller}");
+        let send = ["send", "a", "--to", to, "--key", &key, "--relays", "127.0.0.1:8", "--controller", &controller];
+        place.say(&send).refuses(&expected);
+    }
+}
+
+#[test]
+fn a_name_that_is_like_no_other_is_told_no_nearest_one() {
+    let flow = |key: &str| format!("[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\n{key}\n");
+    let said = Place::new(&flow("controller = \"kernel:nope\"")).say(&["run", "s.toml"]);
+    said.refuses("there is no controller named \"nope\" (known: reno, ");
+    let exponent = Place::new(&flow("controller = \"reno\"\nworkload = { once_bytes = 1e18 }"));
+    exponent.say(&["run", "s.toml"]).refuses("found a number with a point or an exponent");
+}
+
 /// What is asked for is held against the disk and the tables before a minute is spent.
 #[test]
 fn validate_refuses_a_table_that_holds_nothing_and_a_folder_that_is_none() {

@@ -348,6 +348,63 @@ fn a_receiver_whose_disk_is_full_says_that_and_nothing_of_the_network() {
     assert!(code == Some(2) && err.contains("the receiver refuses the file: no space left for it"), "{err}");
 }
 
+/// Runs `script`, whose arguments are those of a receiver by the code, in `path` with a small disk at `in`; none where
+/// that can't be.
+fn on_a_small_disk(path: &Path, at: &str, options: &str, script: &str) -> Option<Running> {
+    let may_mount = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !may_mount.is_ok_and(|output| output.status.success()) {
+        println!("skipped: a small disk needs root, unshare and mount");
+        return None;
+    }
+    fs::create_dir(path.join("in")).unwrap();
+    let script = format!("mount -t tmpfs -o {options} none in && {script}");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", BINARY]);
+    command.args(["receive", "7-crowfoot-orlando", "--relays", at, "--out", "in"]);
+    command.current_dir(path).env("XDG_CONFIG_HOME", SETTINGS).env("XDG_STATE_HOME", path.join("state"));
+    Some(Running::of(command.stdin(Stdio::null())))
+}
+
+#[test]
+fn a_folder_without_room_for_it_twice_is_refused_before_it_travels() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::create_dir(path.join("album")).unwrap();
+    fs::write(path.join("album/long"), vec![7; 2_000_000]).unwrap();
+    let (_relay, at) = relay();
+    let Some(receiver) = on_a_small_disk(path, &at, "size=3m", "exec \"$@\"") else { return };
+    let sender = start(&["send", "album", "--code", "7-crowfoot-orlando", "--relays", &at], path);
+    let (code, _, err) = receiver.end();
+    assert!(code == Some(2) && err.contains("2000000 to be unpacked"), "{err}");
+    let (code, _, err) = sender.end();
+    assert!(code == Some(2) && err.contains("the receiver refuses the file: no space left for it"), "{err}");
+}
+
+#[test]
+fn a_folder_is_sent_when_it_is_unpacked_and_one_that_cannot_be_is_kept_for_another_try() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::create_dir(path.join("album")).unwrap();
+    for number in 0..40 {
+        fs::write(path.join(format!("album/{number}")), number.to_string()).unwrap();
+    }
+    let (_relay, at) = relay();
+    // There is room for the bytes and not for the files; somebody makes room, and gives the same command again.
+    let script =
+        "{ \"$@\"; echo; ls -A in; mount -o remount,nr_inodes=1000 in && \"$@\"; ls -A in; ls -A in/album | wc -l; }";
+    let Some(receiver) = on_a_small_disk(path, &at, "size=10m,nr_inodes=20", script) else { return };
+    let sender = start(&["send", "album", "--code", "7-crowfoot-orlando", "--relays", &at], path);
+    let (code, out, err) = sender.end();
+    assert!(code == Some(2) && err.contains("the receiver could not keep the file: cannot unpack it: "), "{out} {err}");
+    let (code, out, err) = receiver.end();
+    assert!(err.contains("the file did not arrive: cannot unpack it: ") && err.contains("is kept in in"), "{err}");
+    assert!(err.contains("the same command within 10 minutes unpacks it without its sender"), "{err}");
+    let (first, second) = out.split_once("\n\n").unwrap();
+    assert!(!first.contains("received"), "{out}");
+    assert!(second.contains(".part\n") && second.contains("received in/album: 40 files"), "{out}");
+    assert!(second.ends_with("hash right\nalbum\n40\n") && code == Some(0), "{out} {err}");
+}
+
 #[test]
 fn what_is_wrong_with_a_code_or_a_relay_is_said_before_anything_is_tried() {
     let folder = tempfile::tempdir().unwrap();
@@ -362,7 +419,11 @@ fn what_is_wrong_with_a_code_or_a_relay_is_said_before_anything_is_tried() {
         (&["receive", "crowfoot-orlando"], "no number"),
         (&["receive", "7-crowfoot-orlando"], "which relays?"),
         (&["send", "a"], "ANABRANCH_RELAYS"),
-        (&["send", "a", "--relays", &silent], "no rendezvous answers"),
+        (&["send", "a", "--relays", &silent], "a was not sent: no rendezvous answers"),
+        (
+            &["send", "a", "/etc/hostname", "--relays", &silent],
+            "2 files and folders were not sent: no rendezvous answers",
+        ),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent], "no rendezvous answers"),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent, "--out", "a"], "a is a file; expected a folder"),
         (&["receive", "7-crowfoot-orlando", "--relays", &silent, "--out", "a/b/c"], "a is a file; expected a folder"),

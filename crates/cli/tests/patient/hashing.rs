@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::running::SETTINGS;
+use crate::common::running::{Running, SETTINGS};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
@@ -27,8 +27,8 @@ fn ctrl_c_while_a_file_is_hashed_ends_it_soon_and_sends_nothing() {
     // The base point of Curve25519.
     let key = format!("09{}", "0".repeat(62));
     for arguments in [
-        &["send", "long.bin", "--relays", &at][..],
-        &["send", "album", "--relays", &at],
+        &["send", "long.bin", "--to", &at, "--key", &key, "--relays", "127.0.0.1:9"][..],
+        &["send", "album", "--to", &at, "--key", &key, "--relays", "127.0.0.1:9"],
         &["quic", "send", "long.bin", "--to", &at, "--key", &key],
     ] {
         let mut command = Command::new(BINARY);
@@ -44,4 +44,32 @@ fn ctrl_c_while_a_file_is_hashed_ends_it_soon_and_sends_nothing() {
         assert!(interrupted.elapsed() < Duration::from_secs(10), "{arguments:?}: {:?}", interrupted.elapsed());
         assert!(socket.recv(&mut [0; 2000]).is_err(), "{arguments:?}: somebody was disturbed");
     }
+}
+
+#[test]
+fn a_code_is_printed_before_a_long_file_is_hashed_and_what_comes_after_does_not_wait_for_that() {
+    let folder = tempfile::tempdir().unwrap();
+    File::create(folder.path().join("long.bin")).unwrap().set_len(LENGTH).unwrap();
+    let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0"]);
+    let at = relay.after(" on ");
+    let mut command = Command::new(BINARY);
+    command.args(["send", "long.bin", "--relays", &at]).current_dir(folder.path()).env("XDG_CONFIG_HOME", SETTINGS);
+    let mut sender = Running::of(command.stdin(Stdio::null()));
+    let begun = Instant::now();
+    let code = sender.after("code: ");
+    sender.after("on the other machine: ");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    // It waits until what is offered is known.
+    let mut command = Command::new(BINARY);
+    command.args(["receive", &code, "--relays", &at]).current_dir(folder.path()).env("XDG_CONFIG_HOME", SETTINGS);
+    let mut receiver = Running::of(command.stdin(Stdio::null()));
+    receiver.after("waiting for the sender");
+    std::thread::sleep(Duration::from_millis(500));
+    sender.interrupt();
+    let interrupted = Instant::now();
+    let (code, _, err) = sender.end();
+    assert!(code == Some(130) && err.contains("nothing was sent"), "{err}");
+    assert!(interrupted.elapsed() < Duration::from_secs(10), "{:?}", interrupted.elapsed());
+    let (code, _, err) = receiver.end();
+    assert!(code == Some(2) && err.contains("nothing was received"), "{err}");
 }

@@ -285,7 +285,10 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (send(&["file", "--relays", "missing.toml"]), "cannot read missing.toml"),
         (send(&["file", "--relays", "mixed.toml"]), "mixed.toml:4:11: key `address`: \"[::1]:1\" is IPv6"),
         (send(&["file", "--to", "[::1]:9", "--hops", "2"]), "the relays of RELAYS.toml are IPv4"),
-        (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml:2:1: unknown field `adress`"),
+        (
+            send(&["file", "--relays", "bad-key.toml"]),
+            "bad-key.toml:2:1: key `adress`: unknown key; did you mean `address`?",
+        ),
         (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml:3:11: key `address`"),
         (
             refusal(&["send", "file", "--hops", "2", "--to", "127.0.0.1:4009", "--relays", "RELAYS.toml"], path),

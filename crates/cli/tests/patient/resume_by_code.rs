@@ -159,6 +159,42 @@ fn the_same_receiver_goes_on_with_a_folder_while_its_sender_tries_on() {
     the_same_receiver_goes_on("album", "album/film.bin");
 }
 
+/// A sender of a folder that takes a while to unpack, and a receiver that was killed while it did.
+fn killed_while_it_unpacks(setting: &mut Setting) -> Running {
+    for number in 0..10_000 {
+        fs::write(setting.path("album/sub").join(number.to_string()), "").unwrap();
+    }
+    setting.codes += 1;
+    let sender = setting.start(&["send", "album", "--code", "1-crowfoot-orlando"]);
+    let mut receiver = setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]);
+    receiver.after("waiting for the sender");
+    receiver.after("offered: ");
+    receiver.after("all of it has come; unpacking");
+    drop(receiver); // SIGKILL
+    assert!(!setting.names().contains(&"album".to_owned()), "too late");
+    sender
+}
+
+#[test]
+fn a_receiver_that_was_killed_while_it_unpacked_tells_its_sender_when_the_next_has() {
+    let mut setting = Setting::new();
+    let sender = killed_while_it_unpacks(&mut setting);
+    let received = ended(setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]));
+    assert!(received.contains("received in/album: 10002 files"), "{received}");
+    assert!(resumed(&ended(sender)) > Some(LENGTH));
+    assert_eq!((setting.names(), setting.remembered()), (vec!["album".to_owned()], 0));
+}
+
+#[test]
+fn a_receiver_that_was_killed_while_it_unpacked_needs_no_sender_to_go_on() {
+    let mut setting = Setting::new();
+    drop(killed_while_it_unpacks(&mut setting)); // SIGKILL
+    let received = ended(setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]));
+    assert!(received.contains("received in/album: 10002 files"), "{received}");
+    assert_eq!((setting.names(), setting.remembered()), (vec!["album".to_owned()], 0));
+    assert!(same(&setting.path("album/film.bin"), &setting.path("in/album/film.bin")));
+}
+
 /// A receiver whose code was drawn, and its sender, while the file comes; how it was started.
 fn receiving_by_a_drawn_code(setting: &Setting) -> (Running, Running) {
     let mut receiver = setting.start(&["receive", "--out", "in"]);

@@ -156,6 +156,10 @@ pub const CONTROLLERS: &[Entry] = &[
 /// Controllers that cannot be made from their defaults, and the parameter that they need.
 const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS), ("policy", policy::NEEDS)];
 
+/// Controllers that judge a stretch of sending once each packet of it is known to have arrived or to be lost
+/// (NSDI 2015, 2.1).
+const JUDGE_EACH_PACKET: &[&str] = &["allegro", "vivace"];
+
 /// Controllers whose RFCs leave open what classic simulators, ns-3 above all, settle otherwise than our defaults do.
 const CLASSIC: &[(&str, ClassicReading)] = &[("reno", reno::CLASSIC), ("cubic", cubic::CLASSIC)];
 
@@ -231,6 +235,11 @@ impl Entry {
         keys.sort_unstable();
         keys.dedup();
         keys
+    }
+
+    /// Whether it judges what it has sent by what became of each packet, which only selective ACKs tell.
+    pub fn judges_each_packet(&self) -> bool {
+        JUDGE_EACH_PACKET.contains(&self.name)
     }
 
     /// The parameter without which it cannot be made, and what that is.

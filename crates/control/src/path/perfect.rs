@@ -18,7 +18,12 @@
 //!   slice, and the relays that were passed over though they had room. Loads only
 //!   grow, so within that span and with those relays excluded it stays a failure.
 //!   And we look only at relays that have room in some slice within reach.
+//! - Both visit exponentially many paths where a destination has room in one slice of those within reach and no path
+//!   arrives in it: with twenty peers, no search over seven relays ends. From a while on a search therefore leaves out
+//!   relays from which not even a walk, which may pass a relay twice, finds room everywhere ([`Walks`]); its result is
+//!   the same. What is left, walks for which there is no path, is given up after `MOST_VISITS`.
 
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +35,12 @@ use crate::wake::Wake;
 
 /// Length of a slice in nanoseconds: one second, like the relays' windows.
 const SLICE_NANOS: u64 = Duration::SECOND.as_nanos();
+
+/// A search that has gone on from so many relays looks from where there are walks: by far most have ended before.
+const PATIENT_VISITS: u64 = 2_000;
+
+/// A search that has gone on from so many relays is given up, as if there were no path: it would take hours.
+const MOST_VISITS: u64 = 1_000_000;
 
 /// Mean one-way delays between nodes.
 pub type Delays = Arc<dyn Fn(u32, u32) -> Duration + Send + Sync>;
@@ -127,6 +138,11 @@ struct Query<'a> {
     first: Time,
     /// ...to there.
     last: Time,
+    /// How often it has gone on from a relay.
+    visits: Cell<u64>,
+    /// From how many visits on it looks at `walks`.
+    patient_visits: u64,
+    walks: OnceCell<Walks>,
 }
 
 impl Search {
@@ -144,6 +160,18 @@ impl Search {
     /// The first path to `destination` at `now` with room everywhere, as indices
     /// into the view; every level visits the view from index `start` on.
     pub fn find(&mut self, manager: &Manager, now: Time, destination: u32, start: usize) -> Option<Vec<usize>> {
+        self.find_patiently(PATIENT_VISITS, manager, now, destination, start)
+    }
+
+    /// The same, which looks from where there are walks after `patient_visits`.
+    fn find_patiently(
+        &mut self,
+        patient_visits: u64,
+        manager: &Manager,
+        now: Time,
+        destination: u32,
+        start: usize,
+    ) -> Option<Vec<usize>> {
         let reach = manager.longest * (self.hops as u64 + 1);
         let slices = now.as_nanos() / SLICE_NANOS..=(now + reach).as_nanos() / SLICE_NANOS;
         let (first, last) = (slices.start() * SLICE_NANOS, (slices.end() + 1) * SLICE_NANOS);
@@ -163,6 +191,9 @@ impl Search {
             order,
             first: Time::from_nanos(first),
             last: Time::from_nanos(last),
+            visits: Cell::new(0),
+            patient_visits,
+            walks: OnceCell::new(),
         };
         let mut path = Vec::with_capacity(self.hops);
         let place = self.view.len();
@@ -180,6 +211,15 @@ impl Search {
 impl Query<'_> {
     fn node(&self, place: usize) -> u32 {
         self.view.get(place).copied().unwrap_or(self.source)
+    }
+
+    /// From where there are walks, once this is worth the time that it takes.
+    fn walks(&self) -> Option<&Walks> {
+        (self.visits.get() >= self.patient_visits).then(|| self.walks.get_or_init(|| Walks::of(self)))
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.visits.get() > MOST_VISITS
     }
 
     /// GETPATH: extends `path`, which ends at `place` at `now`.
@@ -208,6 +248,10 @@ impl Query<'_> {
             }
             return false;
         }
+        let prunes = failures.is_some();
+        if prunes {
+            self.visits.set(self.visits.get() + 1);
+        }
         let mut own = self.basis_of_order(now, path.len());
         for &next in &self.order {
             let node = self.view[next];
@@ -219,6 +263,13 @@ impl Query<'_> {
             if !self.manager.has_room(node, arrival) {
                 continue;
             }
+            if let Some(walks) = self.walks().filter(|_| prunes)
+                && let Err((from, until)) = walks.from(self.hops - path.len() - 1, next, arrival)
+            {
+                own.earlier = own.earlier.min(arrival.since(from).as_nanos());
+                own.later = own.later.min(until.since(arrival).as_nanos());
+                continue;
+            }
             if path.contains(&next) {
                 own.passed_over(node);
                 continue;
@@ -228,6 +279,9 @@ impl Query<'_> {
                 return true;
             }
             path.pop();
+            if self.is_given_up() {
+                return false;
+            }
             // The relay below was on the path because of us, not of those above.
             own.forgive(node);
         }
@@ -259,6 +313,90 @@ impl Query<'_> {
                 .iter()
                 .all(|node| path.iter().any(|&place| self.view[place] == *node))
     }
+}
+
+/// When a walk with room everywhere begins: a path that may pass a relay twice. Where there is none, there is no path.
+///
+/// ```text
+/// W(0, v) = { t : the destination has room at t + d(v, destination) }
+/// W(k, v) = { t : some relay u has room at t + d(v, u), which is in W(k - 1, u) }
+/// ```
+#[derive(Debug)]
+struct Walks {
+    /// For each number of relays that follow, and each place of the view, spans of time in order, with gaps between.
+    begin: Vec<Vec<Spans>>,
+    first: Time,
+    last: Time,
+}
+
+/// Spans of time in nanoseconds, each without its end.
+type Spans = Vec<(u64, u64)>;
+
+impl Walks {
+    fn of(query: &Query<'_>) -> Walks {
+        let (first, last) = (query.first.as_nanos(), query.last.as_nanos());
+        let open = |node: u32| -> Spans {
+            let slices =
+                (first / SLICE_NANOS..last / SLICE_NANOS).filter(|&slice| query.manager.has_room_in(node, slice));
+            united(slices.map(|slice| (slice * SLICE_NANOS, (slice + 1) * SLICE_NANOS)).collect())
+        };
+        let delay = |from: u32, to: u32| (query.manager.delays)(from, to).as_nanos();
+        let is_open: Vec<Spans> = query.view.iter().map(|&node| open(node)).collect();
+        let destination = open(query.destination);
+        let of_last = query.view.iter().map(|&node| earlier(&destination, delay(node, query.destination)));
+        let mut begin = vec![of_last.collect::<Vec<Spans>>()];
+        for follow in 1..query.hops {
+            let of_next = &begin[follow - 1];
+            let through: Vec<Spans> =
+                of_next.iter().zip(&is_open).map(|(spans, is_open)| common(spans, is_open)).collect();
+            let of_place = query.view.iter().map(|&here| {
+                let next = query.order.iter().map(|&next| (query.view[next], &through[next]));
+                let next = next.filter(|&(node, _)| node != here && node != query.destination);
+                united(next.flat_map(|(node, spans)| earlier(spans, delay(here, node))).collect())
+            });
+            let of_place = of_place.collect();
+            begin.push(of_place);
+        }
+        Walks { begin, first: query.first, last: query.last }
+    }
+
+    /// Whether a walk over `follow` more relays begins at `place` at `at`, and if not, from when and until when none does.
+    fn from(&self, follow: usize, place: usize, at: Time) -> Result<(), (Time, Time)> {
+        let spans = &self.begin[follow][place];
+        let behind = spans.partition_point(|&(start, _)| start <= at.as_nanos());
+        let from = match behind.checked_sub(1).map(|before| spans[before].1) {
+            Some(end) if at.as_nanos() < end => return Ok(()),
+            Some(end) => Time::from_nanos(end),
+            None => self.first,
+        };
+        Err((from, spans.get(behind).map_or(self.last, |&(start, _)| Time::from_nanos(start))))
+    }
+}
+
+/// `spans` in order, those that touch as one.
+fn united(mut spans: Spans) -> Spans {
+    spans.sort_unstable();
+    let mut united: Spans = Vec::new();
+    for (start, end) in spans {
+        match united.last_mut() {
+            Some((_, last)) if start <= *last => *last = end.max(*last),
+            _ => united.push((start, end)),
+        }
+    }
+    united
+}
+
+/// `spans` sooner by `nanos`; what would begin before time does is cut.
+fn earlier(spans: &Spans, nanos: u64) -> Spans {
+    let sooner = spans.iter().map(|&(start, end)| (start.saturating_sub(nanos), end.saturating_sub(nanos)));
+    sooner.filter(|(start, end)| start < end).collect()
+}
+
+/// What is in both.
+fn common(one: &Spans, other: &Spans) -> Spans {
+    let pairs =
+        one.iter().flat_map(|&(start, end)| other.iter().map(move |&(from, until)| (start.max(from), end.min(until))));
+    pairs.filter(|(start, end)| start < end).collect()
 }
 
 impl Basis {
@@ -421,7 +559,8 @@ mod tests {
         fn pruned_search_returns_what_exhaustive_search_returns(
             limits in proptest::collection::vec(0u64..5, NODES as usize),
             delays_ms in proptest::collection::vec(0u64..700, (NODES * NODES) as usize),
-            hops in 1usize..4,
+            hops in 1usize..5,
+            patient_visits in proptest::sample::select(vec![0, 3, 10, PATIENT_VISITS]),
             sends in proptest::collection::vec((0u64..400, 0..NODES, 0..NODES, 0usize..5), 1..60),
         ) {
             let mut manager = manager(&limits, &delays_ms);
@@ -434,13 +573,42 @@ mod tests {
                     continue;
                 }
                 let all = exhaustive[source as usize].find(&manager, now, destination, start);
-                let some = pruned[source as usize].find(&manager, now, destination, start);
+                let some = pruned[source as usize].find_patiently(patient_visits, &manager, now, destination, start);
                 prop_assert_eq!(&all, &some);
                 if let Some(path) = all {
                     let relays: Vec<u32> = path.iter().map(|&place| view(source)[place]).collect();
                     manager.commit(now, source, &relays, destination);
                 }
             }
+        }
+    }
+
+    /// Twenty peers whose delays reach over seconds, until no path is left: some searches fail because of when packets
+    /// would arrive, and looked through all paths for that.
+    #[test]
+    fn a_search_over_as_many_relays_as_there_can_be_ends() {
+        let mut rng = crate::rng::Rng::stream(1, "delays");
+        let delays: Vec<u64> = (0..400).map(|_| 50 + rng.below(200) as u64).collect();
+        let delay = move |a: u32, b: u32| Duration::from_millis(delays[(a.min(b) * 20 + a.max(b)) as usize]);
+        for hops in [6, 7, MAX_RELAYS] {
+            let limits = vec![Rate::from_bytes_per_sec(40_000); 20];
+            let (packet, ack) = (Bytes::new(1000), Bytes::new(40));
+            let longest = Duration::from_millis(250);
+            let mut manager = Manager::new(&limits, Arc::new(delay.clone()), longest, packet, ack);
+            let views: Vec<Box<[u32]>> = (0..20).map(|own| (0..20).filter(|&node| node != own).collect()).collect();
+            let mut searches: Vec<Search> =
+                (0..20).map(|own| Search::pruned(own, views[own as usize].clone(), hops)).collect();
+            let mut found = 0;
+            for turn in 0..4_000u64 {
+                let (source, now) = ((turn % 20) as usize, Time::from_nanos(turn * 500_000));
+                let destination = (source as u32 + 1 + (turn / 20 % 19) as u32) % 20;
+                if let Some(path) = searches[source].find(&manager, now, destination, rng.below(19)) {
+                    let relays: Vec<u32> = path.iter().map(|&place| views[source][place]).collect();
+                    manager.commit(now, source as u32, &relays, destination);
+                    found += 1;
+                }
+            }
+            assert!(found > 100, "{hops}: {found}");
         }
     }
 

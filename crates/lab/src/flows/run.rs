@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::flow::LossRecovery;
 use anabranch_scenario::flows::FlowScenario;
 use anabranch_sim::network::LinkId;
 
 use super::events::Recorder;
-use super::measured::{CrossMeasured, FlowsMeasured, LinkMeasured};
+use super::measured::{CrossMeasured, FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::measuring::Measuring;
 use super::node::FlowNode;
 use super::recording::Recording;
@@ -17,9 +18,6 @@ use super::world::FlowWorld;
 use super::{FlowRunError, check_traces};
 use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 use crate::world::Observer;
-
-/// Within this a flow that can deliver anything has begun to: longer than any path.
-const TO_DELIVER: Duration = Duration::from_millis(10_000);
 
 /// An observer that measures.
 trait Measures: Observer<FlowNode> {
@@ -153,16 +151,38 @@ fn advance<O: Measures>(
     }
 }
 
-/// Refuses what a whole run measured if none of its flows has delivered anything, though one had
-/// [`TO_DELIVER`].
+/// Refuses what a whole run measured if none of its flows has delivered anything.
 fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMeasured, FlowRunError> {
-    let first = scenario.flows.iter().map(|flow| flow.start).min();
-    let had_time = first.is_some_and(|start| start + TO_DELIVER <= Time::ZERO + scenario.length);
-    if had_time && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
+    if !measured.flows.is_empty() && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
         let sent = measured.flows.iter().map(|flow| flow.packets_sent).sum();
         return Err(FlowRunError::NothingDelivered { length: scenario.length, sent });
     }
     Ok(measured)
+}
+
+/// Which flows would begin once the run is over.
+fn late_flows(scenario: &FlowScenario) -> impl Iterator<Item = String> {
+    let end = Time::ZERO + scenario.length;
+    let late = scenario.flows.iter().filter(move |flow| flow.start >= end);
+    late.map(move |flow| {
+        format!("{} would begin at {}, and the run ends at {end}: it sends nothing", flow.name, flow.start)
+    })
+}
+
+/// Flows that have lost something and whose controllers can't judge that without selective ACKs: an interval in which a
+/// packet left that was sent again has no end, and they go on as they began.
+fn blind_flows(scenario: &FlowScenario, flows: &[FlowMeasured]) -> Vec<String> {
+    let has_sack = scenario.packets.recovery != LossRecovery::Rfc6582;
+    let each = scenario.flows.iter().zip(flows);
+    let blind = each.filter(|(flow, of)| !has_sack && flow.controller.judges_each_packet() && of.packets_lost > 0);
+    let words = blind.map(|(flow, _)| {
+        let (name, controller) = (&flow.name, flow.controller.name);
+        format!(
+            "{name}: {controller} judges what it sends by what became of each packet, which ACKs without SACK do not \
+             tell: expected packets.recovery = \"rack\" or \"rfc6675\""
+        )
+    });
+    words.collect()
 }
 
 /// What was measured until `end`, which is now.
@@ -186,6 +206,7 @@ fn finish<O: Measures>(
         LinkMeasured { count: world.network().count(link), counted_bytes }
     });
     let links = links.collect();
+    let warnings = blind_flows(world.scenario(), &world.observer().measuring().flows);
     let cross = 0..world.scenario().cross_traffic.len();
     let cross_traffic = cross.map(|number| world.cross(number)).map(|(sent, arrived)| CrossMeasured { sent, arrived });
     Ok(FlowsMeasured {
@@ -194,8 +215,11 @@ fn finish<O: Measures>(
         series: sampler.into_series(),
         length: end.since(Time::ZERO),
         events: Some(world.network().events()),
-        warnings: Vec::new(),
-        notes: world.observer().measuring().notes().chain(steering.into_iter().flat_map(Steering::notes)).collect(),
+        warnings,
+        notes: late_flows(world.scenario())
+            .chain(world.observer().measuring().notes())
+            .chain(steering.into_iter().flat_map(Steering::notes))
+            .collect(),
         flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
     })
 }

@@ -1,20 +1,25 @@
 //! An archive as its sender has it: where each part of it lies.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anabranch_proto::overlay::message::{FileName, Offer};
+use anabranch_proto::overlay::message::{FileName, Offer, safe_part};
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 
 use super::{BLOCK, MOST_DEPTH, MOST_ENTRIES, problem_of_path};
+use crate::disk::with_suffix;
 use crate::loopback::NoFiles;
 use crate::pool::Work;
 
 /// Bytes that are hashed before it is asked again whether they are wanted.
 const HASHED_AT_ONCE: usize = 1 << 20;
+
+/// Names that are not safe everywhere and are told one by one.
+const MOST_NAMED: usize = 3;
 
 /// Bytes of zeros at an archive's end.
 const END: u64 = 2 * BLOCK;
@@ -46,6 +51,26 @@ pub struct Archive {
     files: u64,
     bytes: u64,
     left_out: u64,
+    renamed: Renamed,
+}
+
+/// Names that are not safe everywhere, and what they are in an archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renamed {
+    /// How many.
+    pub count: u64,
+    /// The first of them: what each is called here, and there.
+    pub first: Vec<(String, String)>,
+}
+
+impl Renamed {
+    /// `here` is `there` in the archive.
+    fn note(&mut self, here: &str, there: &str) {
+        self.count += 1;
+        if self.first.len() < MOST_NAMED {
+            self.first.push((here.to_owned(), there.to_owned()));
+        }
+    }
 }
 
 impl Archive {
@@ -56,14 +81,17 @@ impl Archive {
     /// When something can't be read, has a name that can't be sent, or two of `paths` have the same.
     pub fn plan(paths: &[PathBuf]) -> io::Result<Arc<Archive>> {
         let (names, entries) = (Vec::new(), Vec::new());
-        let mut archive = Archive { entries, names, length: 0, files: 0, bytes: 0, left_out: 0 };
-        let mut seen = BTreeSet::new();
+        let mut archive =
+            Archive { entries, names, length: 0, files: 0, bytes: 0, left_out: 0, renamed: Renamed::default() };
+        let (mut seen, mut taken) = (BTreeSet::new(), BTreeSet::new());
         for path in paths {
             let whole = fs::canonicalize(path).map_err(|error| at(path, &error))?;
-            let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or("folder".into());
-            if !seen.insert(name.clone()) {
+            let own = whole.file_name().unwrap_or(OsStr::new("folder"));
+            if !seen.insert(own.to_owned()) {
+                let name = own.to_string_lossy();
                 return Err(invalid(format!("two that are both called {name}: send one after the other")));
             }
+            let name = archive.rename(own, FileName::of_own(&own.to_string_lossy()).as_str(), &mut taken);
             let metadata = fs::metadata(&whole).map_err(|error| at(path, &error))?;
             if !metadata.is_file() && !metadata.is_dir() {
                 return Err(invalid(format!("{}: neither a file nor a folder", path.display())));
@@ -106,6 +134,9 @@ impl Archive {
         let mut inside =
             fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(|e| at(path, &e))?;
         inside.sort_by_key(fs::DirEntry::file_name);
+        // A name that stays is not given to another that does not.
+        let own: Vec<String> = inside.iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut taken: BTreeSet<String> = own.into_iter().filter(|own| safe_part(own) == *own).collect();
         for entry in inside {
             let (path, file_name) = (entry.path(), entry.file_name());
             let kind = entry.file_type().map_err(|error| at(&path, &error))?;
@@ -116,12 +147,33 @@ impl Archive {
             if depth == MOST_DEPTH {
                 return Err(invalid(format!("{}: more than {MOST_DEPTH} folders in each other", path.display())));
             }
-            let file_name =
-                file_name.to_str().ok_or_else(|| invalid(format!("{}: its name is not UTF-8", path.display())))?;
             let metadata = entry.metadata().map_err(|error| at(&path, &error))?;
-            self.add(&path, format!("{name}/{file_name}"), &metadata, depth + 1)?;
+            let part = safe_part(&file_name.to_string_lossy());
+            let part = if file_name == *part { part } else { self.rename(&file_name, &part, &mut taken) };
+            self.add(&path, format!("{name}/{part}"), &metadata, depth + 1)?;
         }
         Ok(())
+    }
+
+    /// The name in the archive, `safe` or the next that is not `taken`, of what is called `own`.
+    fn rename(&mut self, own: &OsStr, safe: &str, taken: &mut BTreeSet<String>) -> String {
+        let mut suffix = 0;
+        let name = loop {
+            let name = with_suffix(safe, suffix);
+            if taken.insert(name.clone()) {
+                break name;
+            }
+            suffix += 1;
+        };
+        if own != OsStr::new(&name) {
+            self.renamed.note(&own.to_string_lossy(), &name);
+        }
+        name
+    }
+
+    /// Names that are not safe everywhere.
+    pub fn renamed(&self) -> &Renamed {
+        &self.renamed
     }
 
     /// What was named, as it is called.

@@ -1,15 +1,16 @@
 //! An archive as its receiver has it: what somebody else says that files are called.
 //!
 //! Only files and folders are taken: no links, so that no path leads elsewhere than it says; no devices.
-//! Every part of a path is a plain name, nothing is written twice, modes are those of files and programs
+//! Every part of a path is a plain name, of which what could mislead is made harmless, nothing is written twice, modes are those of files and programs
 //! of the user's own, and no more comes than was announced.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anabranch_proto::overlay::message::FileName;
+use anabranch_proto::overlay::message::{FileName, safe_part};
 
 use super::{LONGEST_PATH, MOST_ENTRIES, problem_of_path};
 use crate::disk::{MAX_SUFFIX, rename_without_replacing, with_suffix};
@@ -33,6 +34,7 @@ pub fn unpack(archive: impl Read, folder: &Path, announced: Bounds) -> io::Resul
     let mut archive = tar::Archive::new(archive);
     let mut left = announced;
     let mut long_name: Option<Vec<u8>> = None;
+    let mut seen = BTreeSet::new();
     // Raw: the library would keep the longest of names in memory.
     for (number, entry) in archive.entries()?.raw(true).enumerate() {
         let mut entry = entry?;
@@ -60,23 +62,27 @@ pub fn unpack(archive: impl Read, folder: &Path, announced: Bounds) -> io::Resul
         if let Some(problem) = problem_of_path(name) {
             return Err(wrong(&format!("it has {problem}")));
         }
-        let path = folder.join(name);
-        let at = |error: io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists => wrong(&format!("{name} comes twice")),
-            _ => io::Error::new(error.kind(), format!("cannot write {name}: {error}")),
+        // Its sender has made them so, unless it is an old one or lies.
+        let parts: Vec<String> = name.split('/').map(safe_part).collect();
+        let (parent, last) = match parts.split_last() {
+            Some((last, before)) => (before.iter().fold(folder.to_owned(), |path, part| path.join(part)), last),
+            None => return Err(wrong("it has an empty path")),
         };
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {name}: {error}"));
         if kind.is_dir() {
-            fs::create_dir_all(&path).map_err(at)?;
+            fs::create_dir_all(parent.join(last)).map_err(at)?;
         } else if kind.is_file() {
             let over = || wrong("it has more than was announced");
             left.files = left.files.checked_sub(1).ok_or_else(over)?;
             left.bytes = left.bytes.checked_sub(size).ok_or_else(over)?;
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(at)?;
+            if !seen.insert(name.to_owned()) {
+                return Err(wrong(&format!("{name} comes twice")));
             }
+            fs::create_dir_all(&parent).map_err(at)?;
             let mode = entry.header().mode().unwrap_or(0);
             let modified = entry.header().mtime().unwrap_or(0);
-            write(&mut entry, size, &path, mode & 0o100 != 0, modified).map_err(at)?;
+            let file = create(&parent, last, mode & 0o100 != 0).map_err(at)?;
+            write(&mut entry, size, file, modified).map_err(at)?;
         } else {
             return Err(wrong(&format!("{name} is neither a file nor a folder")));
         }
@@ -99,7 +105,7 @@ pub fn put_in_place(from: &Path, folder: &Path) -> io::Result<Vec<String>> {
     let mut placed: Vec<(PathBuf, String)> = Vec::new();
     for entry in inside {
         let name = FileName::sanitised(&entry.file_name().to_string_lossy());
-        match place(&entry.path(), folder, &name) {
+        match place(&entry.path(), folder, name.as_str()) {
             Ok(called) => placed.push((entry.path(), called)),
             Err(error) => {
                 for (before, called) in placed {
@@ -113,7 +119,7 @@ pub fn put_in_place(from: &Path, folder: &Path) -> io::Result<Vec<String>> {
     Ok(placed.into_iter().map(|(_, called)| called).collect())
 }
 
-fn place(path: &Path, folder: &Path, name: &FileName) -> io::Result<String> {
+fn place(path: &Path, folder: &Path, name: &str) -> io::Result<String> {
     for suffix in 0..MAX_SUFFIX {
         let called = with_suffix(name, suffix);
         let to = folder.join(&called);
@@ -128,17 +134,27 @@ fn place(path: &Path, folder: &Path, name: &FileName) -> io::Result<String> {
             moved => return moved.map(|()| called),
         }
     }
-    Err(wrong(&format!("there are {MAX_SUFFIX} files named {name} already")))
+    Err(taken(name))
 }
 
-fn write(content: &mut impl Read, size: u64, path: &Path, is_program: bool, modified: u64) -> io::Result<()> {
+/// A new file in `parent`, called `name` unless another one, whose name was made harmless, is called so.
+fn create(parent: &Path, name: &str, is_program: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, if is_program { 0o777 } else { 0o666 });
     #[cfg(not(unix))]
     let _ = is_program;
-    let mut file: File = options.open(path)?;
+    for suffix in 0..MAX_SUFFIX {
+        match options.open(parent.join(with_suffix(name, suffix))) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return opened,
+        }
+    }
+    Err(taken(name))
+}
+
+fn write(content: &mut impl Read, size: u64, mut file: File, modified: u64) -> io::Result<()> {
     if io::copy(content, &mut file)? != size {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -148,6 +164,11 @@ fn write(content: &mut impl Read, size: u64, path: &Path, is_program: bool, modi
         let _ = file.set_modified(modified);
     }
     Ok(())
+}
+
+fn taken(name: &str) -> io::Error {
+    let taken = format!("there are {MAX_SUFFIX} files named {name} already");
+    io::Error::new(io::ErrorKind::AlreadyExists, taken)
 }
 
 fn wrong(what: &str) -> io::Error {

@@ -4,14 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use anabranch_proto::overlay::message::FileName;
-
 /// How many other names are tried for a file whose name is taken.
 pub(crate) const MAX_SUFFIX: u32 = 1000;
 
 /// `photo.jpg`, then `photo (1).jpg`, and so on.
-pub(crate) fn with_suffix(name: &FileName, suffix: u32) -> String {
-    let name = name.as_str();
+pub(crate) fn with_suffix(name: &str, suffix: u32) -> String {
     match (suffix, name.rsplit_once('.')) {
         (0, _) => name.to_owned(),
         (_, Some((stem, extension))) if !stem.is_empty() => format!("{stem} ({suffix}).{extension}"),

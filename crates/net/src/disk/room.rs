@@ -1,4 +1,4 @@
-//! Whether there is room for a file: in its folder's share, and on the disk.
+//! Whether there is room for a file: in its folder's share, and on the disk, for an archive with what is in it.
 
 use std::path::Path;
 use std::{fs, io};
@@ -43,8 +43,15 @@ impl DiskStore {
         let others: u64 = arriving.0.values().map(|coming| written(&coming.path, coming.length)).sum();
         let written = others.saturating_add(written(path, length));
         let freed: u64 = gone.iter().map(|kept| kept.allocated()).sum();
-        match free_in(&self.folder).map(|free| free.saturating_add(freed)) {
-            Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
+        let left = expected.saturating_sub(written);
+        match (free_in(&self.folder).map(|free| free.saturating_add(freed)), &self.unpacking) {
+            (Some(free), Some(unpacking)) if left.saturating_add(unpacking.announced.bytes) > free => {
+                let unpacked = unpacking.announced.bytes;
+                Err(StoreError(format!(
+                    "no space left for it: {left} bytes are to come and {unpacked} to be unpacked, {free} are free"
+                )))
+            }
+            (Some(free), _) if left > free => Err(StoreError("no space left for it".into())),
             _ => Ok(()),
         }
     }

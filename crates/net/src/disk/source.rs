@@ -66,7 +66,7 @@ pub fn offer_of(
             return Err(io::ErrorKind::Interrupted.into());
         }
     }
-    let offer = Offer { name: FileName::sanitised(name), length, block, hash: *hasher.finalize().as_bytes() };
+    let offer = Offer { name: FileName::of_own(name), length, block, hash: *hasher.finalize().as_bytes() };
     Ok((offer, DiskSource(Arc::new(file))))
 }
 

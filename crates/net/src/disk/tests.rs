@@ -1,8 +1,9 @@
 use anabranch_proto::overlay::message::FileName;
-use anabranch_proto::transfer::Owner;
+use anabranch_proto::transfer::{Owner, Source};
 
 use super::room::free_in;
 use super::*;
+use crate::archive::Archive;
 
 const SESSION: SessionId = SessionId(1);
 
@@ -118,30 +119,99 @@ fn what_has_come_outlives_the_store_and_is_gone_on_with_by_the_same_file_alone()
     assert_eq!((names(folder.path()), fs::read(folder.path().join("a")).unwrap()), (vec!["a".into()], b"abcd".into()));
 }
 
+/// A folder to be sent, as an archive; what it holds, and its bytes.
+fn archive_of(album: &Path) -> (Offer, Bounds, Vec<u8>) {
+    fs::create_dir_all(album.join("sub")).unwrap();
+    fs::write(album.join("sub/one"), vec![1; 3000]).unwrap();
+    let archive = Archive::plan(&[album.to_owned()]).unwrap();
+    let (offer, mut source) = archive.offer("album.tar", 1000, |_| false).unwrap();
+    let mut bytes = vec![0; offer.length as usize];
+    source.read(0, &mut bytes).unwrap();
+    (offer, Bounds { files: archive.files(), bytes: archive.bytes() }, bytes)
+}
+
+/// A receiver's store, by a code, of which all of the archive has come.
+fn with_all_of(folder: &Path, (offer, bounds, bytes): &(Offer, Bounds, Vec<u8>)) -> DiskStore {
+    let mut store = DiskStore::open(folder).unwrap().unpacking(*bounds, || false);
+    store.resume(SESSION, offer, &Partial::of(Owner::Code, offer)).unwrap();
+    store.write(SESSION, 0, bytes).unwrap();
+    store
+}
+
 #[test]
-fn a_hidden_file_is_there_until_it_is_taken_and_outlives_a_store_in_which_it_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let offer = Offer { hash: *blake3::hash(b"abcd").as_bytes(), ..offer_of("a") };
-    let partial = Partial::of(Owner::Code, &offer);
-    let mut store = DiskStore::open(folder.path()).unwrap().hidden();
-    store.resume(SESSION, &offer, &partial).unwrap();
-    store.write(SESSION, 0, b"abcd").unwrap();
-    assert!(store.take_hidden().is_none(), "it has not come yet");
-    assert_eq!(store.publish(SESSION, &offer).unwrap(), "a", "as its sender calls it");
-    drop(store);
-    assert!(names(folder.path()).iter().all(|name| name.starts_with(".anabranch-")));
-    let mut store = DiskStore::open(folder.path()).unwrap().hidden();
+fn an_archive_has_come_when_what_is_in_it_is_in_its_place() {
+    let (from, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let archive = archive_of(&from.path().join("album"));
+    let mut store = with_all_of(folder.path(), &archive);
+    assert!(!store.has_whole_archive() && store.unpacked_names().is_none());
+    assert_eq!(store.publish(SESSION, &archive.0).unwrap(), "album.tar", "as its sender calls it");
+    assert_eq!(store.unpacked_names().unwrap(), ["album"]);
+    assert_eq!((names(folder.path()), store.keeps_archive()), (vec!["album".to_owned()], false));
+    assert_eq!(fs::read(folder.path().join("album/sub/one")).unwrap(), vec![1; 3000]);
+}
+
+#[test]
+fn an_archive_that_cannot_be_unpacked_has_not_come_and_is_kept_for_another_try() {
+    let (from, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let archive = archive_of(&from.path().join("album"));
+    let partial = Partial::of(Owner::Code, &archive.0);
+    let mut store = with_all_of(folder.path(), &archive);
+    // Nobody can make a folder where a file is.
+    let in_the_way = folder.path().join(part_of(&partial)).with_extension("unpacked");
+    fs::write(&in_the_way, "").unwrap();
+    let error = store.publish(SESSION, &archive.0).unwrap_err();
+    assert!(error.0.starts_with("cannot unpack it: "), "{error}");
+    store.discard(SESSION);
+    assert!(store.keeps_archive() && store.unpacked_names().is_none());
     assert_eq!(store.kept().unwrap(), [partial.id]);
-    assert!(store.resume(SESSION, &offer, &partial).unwrap().iter().eq(std::iter::once(0..4)));
-    store.publish(SESSION, &offer).unwrap();
-    let hidden = store.take_hidden().unwrap();
-    assert_eq!(fs::read(hidden.path()).unwrap(), b"abcd");
-    let unpacked = hidden.folder().unwrap();
-    fs::write(unpacked.join("left"), "over").unwrap();
-    assert_eq!(fs::read_dir(hidden.folder().unwrap()).unwrap().count(), 0, "each time empty");
-    assert!(store.kept().unwrap().is_empty() && hidden.path().exists(), "somebody works at it");
-    drop(hidden);
+    fs::remove_file(&in_the_way).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap().unpacking(archive.1, || false);
+    assert!(store.unpack_kept(&archive.0).unwrap());
+    assert_eq!((names(folder.path()), store.unpacked_names()), (vec!["album".into()], Some(vec!["album".into()])));
+}
+
+#[test]
+fn an_archive_that_is_wrong_or_given_up_leaves_nothing() {
+    let (from, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut archive = archive_of(&from.path().join("album"));
+    let mut store = with_all_of(folder.path(), &archive);
+    store = store.unpacking(archive.1, || true);
+    assert_eq!(store.publish(SESSION, &archive.0), Err(StoreError("it was interrupted".into())));
     assert!(names(folder.path()).is_empty());
+    archive.1.files += 1;
+    let error = with_all_of(folder.path(), &archive).publish(SESSION, &archive.0).unwrap_err();
+    assert!(error.0.contains("less than was announced"), "{error}");
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn a_kept_archive_that_is_not_whole_or_not_right_is_not_unpacked() {
+    let (from, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (offer, bounds, mut bytes) = archive_of(&from.path().join("album"));
+    let store = || DiskStore::open(folder.path()).unwrap().unpacking(bounds, || false);
+    assert!(!store().unpack_kept(&offer).unwrap(), "nothing of it has come");
+    let half = (offer.clone(), bounds, bytes[..2000].to_vec());
+    drop(with_all_of(folder.path(), &half));
+    assert!(!store().unpack_kept(&offer).unwrap());
+    assert_eq!(store().kept().unwrap().len(), 1, "its sender may go on with it");
+    bytes[100] ^= 1;
+    drop(with_all_of(folder.path(), &(offer.clone(), bounds, bytes)));
+    assert!(!store().unpack_kept(&offer).unwrap());
+    assert!(names(folder.path()).is_empty());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_archive_is_not_taken_without_room_for_what_is_in_it_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = free_in(folder.path()).unwrap();
+    let offer = long(free / 3 * 2);
+    let store = DiskStore::open(folder.path()).unwrap();
+    let mut unpacking = store.clone().unpacking(Bounds { files: 1, bytes: free / 3 * 2 }, || false);
+    let error = unpacking.resume(SESSION, &offer, &Partial::of(Owner::Code, &offer)).unwrap_err();
+    assert!(error.0.contains("no space left for it: ") && error.0.contains("to be unpacked"), "{error}");
+    assert!(names(folder.path()).is_empty());
+    store.unpacking(Bounds { files: 1, bytes: 1 }, || false).create(SESSION, &offer).unwrap();
 }
 
 #[test]

@@ -24,6 +24,9 @@ pub const FILLER_PREFIX: usize = 8 + 1;
 /// The longest file name in bytes, as most file systems have it, with room for a suffix.
 pub const MAX_NAME: usize = 200;
 
+/// The longest name of a file or folder within a folder in bytes, which needs no suffix.
+const MAX_PART: usize = 255;
+
 /// The longest text of a report in bytes.
 pub const MAX_TEXT: usize = 240;
 
@@ -37,27 +40,18 @@ pub const MAX_BLOCK_RANGES: usize = 880;
 pub struct FileName(String);
 
 impl FileName {
-    /// The nearest safe name to what somebody calls a file.
+    /// The nearest safe name to what somebody else calls a file: of a path its last part, on any system.
     pub fn sanitised(name: &str) -> FileName {
-        let last = name.rsplit(['/', '\\']).next().unwrap_or("");
-        let allowed = |c: char| if !is_printable(c) || "<>:\"|?*".contains(c) { '_' } else { c };
-        let mut safe: String = last.trim_start().chars().map(allowed).collect();
-        // Windows drops dots and spaces at the end, and keeps names for devices.
-        let trim = |name: &mut String| name.truncate(name.trim_end_matches(['.', ' ']).len());
-        trim(&mut safe);
-        let stem = safe.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
-        let numbered = stem.strip_prefix("COM").or(stem.strip_prefix("LPT")).is_some_and(|number| number.len() == 1);
-        if safe.is_empty() {
-            safe.push_str("file");
-        } else if safe.starts_with('.') || numbered || ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str()) {
+        FileName::of_own(name.rsplit(['/', '\\']).next().unwrap_or(""))
+    }
+
+    /// The nearest safe name to what a file of this machine is called, where a backslash is a character like others.
+    pub fn of_own(name: &str) -> FileName {
+        let mut safe = safe_part(name);
+        if safe.starts_with('.') {
             safe.insert(0, '_');
         }
-        let mut end = safe.len().min(MAX_NAME);
-        while !safe.is_char_boundary(end) {
-            end -= 1;
-        }
-        safe.truncate(end);
-        trim(&mut safe);
+        cut(&mut safe, MAX_NAME);
         FileName(safe)
     }
 
@@ -65,6 +59,40 @@ impl FileName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The nearest safe name to what a file or folder within a folder is called: the same as outside, but for a dot at
+/// its beginning, which there hides nothing of what is sent, and for its length.
+pub fn safe_part(name: &str) -> String {
+    let allowed = |c: char| if !is_printable(c) || "/\\<>:\"|?*".contains(c) { '_' } else { c };
+    let mut safe: String = name.trim_start().chars().map(allowed).collect();
+    trim(&mut safe);
+    let stem = safe.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
+    let numbered = stem.strip_prefix("COM").or(stem.strip_prefix("LPT")).is_some_and(|number| number.len() == 1);
+    if safe.is_empty() {
+        safe.push_str("file");
+    } else if numbered || ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str()) {
+        safe.insert(0, '_');
+    }
+    if safe.len() > MAX_PART {
+        cut(&mut safe, MAX_NAME);
+    }
+    safe
+}
+
+/// Windows drops dots and spaces at the end, and keeps names for devices.
+fn trim(name: &mut String) {
+    name.truncate(name.trim_end_matches(['.', ' ']).len());
+}
+
+/// At most `most` bytes of `name`, in whole characters.
+fn cut(name: &mut String, most: usize) {
+    let mut end = name.len().min(most);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    trim(name);
 }
 
 impl fmt::Display for FileName {
@@ -302,6 +330,25 @@ mod tests {
         ] {
             assert_eq!(FileName::sanitised(name).as_str(), safe);
         }
+    }
+
+    #[test]
+    fn within_a_folder_only_a_dot_at_the_beginning_is_another_rule() {
+        for (name, outside, within) in [
+            (".git", "_.git", ".git"),
+            ("a\\b", "a_b", "a_b"),
+            ("new\nline", "new_line", "new_line"),
+            ("invoice\u{202e}gpj.exe", "invoice_gpj.exe", "invoice_gpj.exe"),
+            ("12:30?", "12_30_", "12_30_"),
+            ("nul", "_nul", "_nul"),
+            ("..", "file", "file"),
+            ("Dr.", "Dr", "Dr"),
+        ] {
+            assert_eq!((FileName::of_own(name).as_str(), &*safe_part(name)), (outside, within));
+            assert_eq!(safe_part(within), within);
+        }
+        assert_eq!(safe_part(&"a".repeat(255)).len(), 255);
+        assert_eq!(safe_part(&"é".repeat(128)).len(), MAX_NAME);
     }
 
     /// A fuzzer found that a long hidden name grew by a character each time, and that

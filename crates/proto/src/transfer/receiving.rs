@@ -457,6 +457,11 @@ impl Receiver {
         each.fold((0, 0), |(arrived, all), (missing, blocks)| (arrived + blocks - missing, all + blocks))
     }
 
+    /// Files that are whole and being put in their places.
+    pub fn publishing(&self) -> usize {
+        self.sessions.values().filter(|entry| matches!(entry.phase, Phase::Publishing(_))).count()
+    }
+
     /// Files that wait for a place.
     pub fn waiting(&self) -> usize {
         self.queue.len()

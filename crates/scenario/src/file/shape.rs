@@ -164,6 +164,7 @@ impl<'a> Value<'a> {
         let found = match self.part {
             Part::Text(_) => "text in quotes",
             Part::Whole(_) => "a whole number",
+            Part::Number(number) if number.fract() == 0.0 => "a number with a point or an exponent",
             Part::Number(_) => "a number with a fraction",
             Part::Flag(_) => "true or false",
             Part::Date => "a date or a time",

@@ -208,7 +208,8 @@ impl Receiver {
 
     /// Gives up every session. What has arrived of an unfinished file is put away if nothing was heard of
     /// its sender for `silence`: it may go on with it later. What is still coming is discarded, and whom a code has
-    /// brought is told if it says something more: no other receiver will have this key, to which it could begin anew.
+    /// brought is told if it says something more, or why its file has failed: no other receiver will have this key, to
+    /// which it could begin anew.
     pub fn close_all(&mut self, now: Time, silence: Duration) {
         self.queue.clear();
         self.half_open.clear();
@@ -217,7 +218,10 @@ impl Receiver {
         for (id, keeps) in all {
             let is_to_be_told =
                 |entry: &Entry| matches!(entry.phase, Phase::Waiting(_) | Phase::Receiving(_) | Phase::Checking(_));
-            if self.is_by_code && !keeps && self.sessions.get(&id).is_some_and(is_to_be_told) {
+            let is_over = |entry: &Entry| matches!(entry.phase, Phase::Over { .. });
+            if self.is_by_code && !keeps && self.sessions.get(&id).is_some_and(is_over) {
+                // It is told why when it asks next.
+            } else if self.is_by_code && !keeps && self.sessions.get(&id).is_some_and(is_to_be_told) {
                 self.leave(id, Code::Refused, INTERRUPTED.to_owned(), false);
                 self.note(Event::Closed { session: id, complete: false });
             } else {
