@@ -160,10 +160,10 @@ fn controllers_that_judge_each_packet_are_invalid_where_acks_tell_of_none() {
 #[test]
 fn a_second_interrupt_ends_a_run_wherever_it_is() {
     use std::process::{Command, Stdio};
-    let place = Place::new(SMALL);
-    let arguments =
-        ["run", "s.toml", "--set", "flow.0.count=400", "--set", "run.seconds=4", "--set", "dumbbell.pairs=1", "--json"];
-    let mut child = place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let flows = "[dumbbell]\nrate = \"5 Mbit/s\"\ndelay_ms = 10\n[[flow]]\ncontroller = \"reno\"\ncount = 400\n";
+    let place = Place::new(&format!("[run]\nseconds = 2\n{flows}"));
+    let mut child =
+        place.command(&["run", "s.toml", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let interrupt =
         || assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     // A pipe holds less than its object.

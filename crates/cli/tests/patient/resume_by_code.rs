@@ -181,7 +181,7 @@ fn a_receiver_that_was_killed_while_it_unpacked_tells_its_sender_when_the_next_h
     let sender = killed_while_it_unpacks(&mut setting);
     let received = ended(setting.start(&["receive", "1-crowfoot-orlando", "--out", "in"]));
     assert!(received.contains("received in/album: 10002 files"), "{received}");
-    assert!(resumed(&ended(sender)) > Some(LENGTH));
+    assert!(ended(sender).contains("as album.tar: "));
     assert_eq!((setting.names(), setting.remembered()), (vec!["album".to_owned()], 0));
 }
 
