@@ -358,7 +358,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (sends(&["missing"]), "cannot read missing"),
         (sends(&["."]), "not a plain file"),
         (sends(&["file", "--controller", "cobic"]), "did you mean \"cubic\"?"),
-        (sends(&["file", "--controller", "remy"]), "rules"),
+        (sends(&["file", "--controller", "remy"]), "--set file=FILE"),
         (sends(&["file", "--set", "beta=3"]), "controller \"cubic\": beta = 3 is not between"),
         (sends(&["file", "--set", "beta"]), "key=value"),
         (sends(&["file", "--max-window", "0"]), "--max-window 0"),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use anabranch_proto::flow::Assembly;
 
-use super::limits::{STREAM_RESERVE, STREAM_WINDOW, Violation};
+use super::limits::{STREAM_WINDOW, Violation};
 
 /// What a frame changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,10 +171,9 @@ impl Incoming {
         self.highest > 0 || self.end.is_some()
     }
 
-    /// Whether the other end should be granted more credit: before what it takes for unread fills the reserve, which may be
-    /// all that it has.
-    pub fn owes_credit(&self) -> bool {
-        self.end.is_none() && self.read + STREAM_WINDOW - self.limit >= STREAM_RESERVE / 2
+    /// Whether the other end should be granted more credit, for this many bytes that it takes for unread.
+    pub fn owes_credit(&self, step: u64) -> bool {
+        self.end.is_none() && self.read + STREAM_WINDOW - self.limit >= step
     }
 
     /// What the other end may send now.
@@ -242,7 +241,7 @@ mod tests {
             }
             assert!(incoming.memory() <= STREAM_WINDOW as usize + 1024, "{}", incoming.memory());
             while incoming.read(&mut out) > 0 {}
-            assert!(incoming.owes_credit());
+            assert!(incoming.owes_credit(STREAM_WINDOW / 4));
             incoming.on_credit_sent();
         }
         assert!(offset > 50 * STREAM_WINDOW);

@@ -237,8 +237,8 @@ fn a_relay_whose_disk_is_full_says_so_and_ends() {
     let overlay = Overlay::start(100, 6, Some(6), |_| None);
     let state = overlay.folder.path().join("full");
     fs::create_dir(&state).expect("a folder");
-    // Room for its two keys, and no more.
-    let script = "mount -t tmpfs -o size=8k none \"$1\" && shift && exec \"$@\"";
+    // Room for its two keys and for whose folder it is, and no more.
+    let script = "mount -t tmpfs -o size=12k none \"$1\" && shift && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&state).arg(BINARY);
     command.args(["onion", "relay", "--listen", "127.1.120.1:0", "--network"]).arg(&overlay.network);

@@ -24,8 +24,15 @@ use anabranch_proto::flow::Assembly;
 use self::stream::{Kind, Stream};
 use super::cell::{MOST_DATAGRAM, Reason, StreamId, Target};
 use super::datagrams::Flows;
-use super::limits::{MAX_STREAMS, SESSION_BUFFER, SESSION_WINDOW, STREAM_RESERVE, stream_bound};
+use super::limits::{
+    MAX_STREAMS, SESSION_BUFFER, SESSION_WINDOW, SHARED_WINDOW, STREAM_RESERVE, STREAM_WINDOW, stream_bound,
+};
 use super::sender::Carried;
+
+/// What was read of a stream is granted again by so many bytes at once: where streams are kept short, before what the other
+/// end takes for unread fills the reserve, which may be all that it has.
+const AMPLE_STEP: u64 = STREAM_WINDOW / 4;
+const SCARCE_STEP: u64 = STREAM_RESERVE / 2;
 
 /// Why a stream does not read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +104,8 @@ pub struct Streams {
     granted: u64,
     counted: u64,
     consumed: u64,
+    /// So little of the session is left that the other end keeps streams short.
+    is_scarce: bool,
     readable: BTreeSet<StreamId>,
     writable: BTreeSet<StreamId>,
     events: VecDeque<StreamEvent>,
@@ -121,6 +130,7 @@ impl Streams {
             granted: SESSION_WINDOW,
             counted: 0,
             consumed: 0,
+            is_scarce: false,
             readable: BTreeSet::new(),
             writable: BTreeSet::new(),
             events: VecDeque::new(),
@@ -230,7 +240,7 @@ impl Streams {
         }
         let count = stream.incoming.read(out);
         let is_over = stream.incoming.is_over();
-        if stream.incoming.owes_credit() {
+        if stream.incoming.owes_credit(if self.is_scarce { SCARCE_STEP } else { AMPLE_STEP }) {
             self.push(Carried::Credit(id));
         }
         self.consume(count as u64);
@@ -290,8 +300,21 @@ impl Streams {
 
     fn consume(&mut self, bytes: u64) {
         self.consumed += bytes;
-        if self.consumed + SESSION_WINDOW - self.granted >= STREAM_RESERVE {
+        let step = if self.is_scarce { STREAM_RESERVE } else { SHARED_WINDOW / 4 };
+        if self.consumed + SESSION_WINDOW - self.granted >= step {
             self.push(Carried::SessionCredit);
+        }
+    }
+
+    /// More has come: the other end may keep each stream short now, or has room again.
+    fn note_scarcity(&mut self) {
+        let was_scarce = self.is_scarce;
+        self.is_scarce = stream_bound(self.granted - self.counted) < STREAM_WINDOW;
+        if self.is_scarce && !was_scarce {
+            let owing = self.streams.iter().filter(|(_, stream)| stream.incoming.owes_credit(SCARCE_STEP));
+            let owing: Vec<StreamId> = owing.map(|(id, _)| *id).collect();
+            owing.into_iter().for_each(|id| self.push(Carried::Credit(id)));
+            self.consume(0);
         }
     }
 

@@ -135,6 +135,10 @@ impl Streams {
 
     fn count(&mut self, more: u64) -> Result<(), Violation> {
         self.counted += more;
-        if self.counted > self.granted { Err(Violation::Credit) } else { Ok(()) }
+        if self.counted > self.granted {
+            return Err(Violation::Credit);
+        }
+        self.note_scarcity();
+        Ok(())
     }
 }
