@@ -146,7 +146,10 @@ fn a_flood_of_datagrams_takes_nothing_from_others_and_ends_with_its_association(
         };
         tokio::join!(flood, asked);
         println!("{} of 30 000 have come, five questions took {:?}", count.load(Ordering::Relaxed), begun.elapsed());
-        assert!(count.load(Ordering::Relaxed) > 0);
+        // Those may be answered before the first of the flood is.
+        while count.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(AGAIN).await;
+        }
         drop(flooder);
         ask(&program, ("127.0.0.1", other.port()), 2, b"still there").await;
     });
