@@ -14,6 +14,7 @@ pub mod exit_edge;
 pub mod file;
 pub mod flow;
 pub mod follow;
+mod gone_exits;
 pub mod hidden_edge;
 pub mod network_file;
 pub mod pipe;

@@ -29,6 +29,7 @@ use rand::rngs::StdRng;
 use super::associations::Associations;
 use super::exit_edge::hand_over;
 use super::follow::{Follower, Following, Found, Keep, NextList, wall};
+use super::gone_exits::GoneExits;
 use super::network_file::NetworkFile;
 use super::pipe::{ConnectionId, FromTask, Inbox, ToTask};
 use super::socks::{Foreign, Request, SocksServer, SocksUser, Wants};
@@ -50,25 +51,6 @@ pub const MOST_SESSIONS: usize = 256;
 
 /// How often sessions are looked at: which have no connections, and whose exits seem to be gone.
 const LOOK_AT_SESSIONS: Duration = Duration::from_millis(500);
-
-/// Guards that have not answered for so long while they are asked may be what is gone, or the own line: one second is
-/// what a link waits for an answer at first, and another is for the next question.
-const LINE_SILENT: Duration = Duration::from_millis(2_500);
-
-/// Guards must have answered for so long before an exit is to blame that does not: a session whose guards come back asks
-/// its exit within this.
-const LINE_PROVED: Duration = Duration::from_millis(3_000);
-
-/// A session whose exit seems to be gone is given up, and what is open in it with it, after so long: three times what it
-/// takes to seem so. Until then an exit that is back is gone on with.
-const GIVEN_UP: Duration = Duration::from_millis(15_000);
-
-/// For so long an exit that was gone is chosen only where no other leads: longer than it takes to start a relay again,
-/// and a part of the time for which a list that has it is good.
-const FAILED: Duration = Duration::from_millis(300_000);
-
-/// Exits that are remembered as gone; of more, those whose time ends first are not.
-const MOST_FAILED: usize = 64;
 
 /// Exits at which a connection is tried, one after the other.
 const MOST_TRIES: u8 = 3;
@@ -210,10 +192,7 @@ pub struct UserEdge {
     associations: Associations,
     /// When sessions are looked at next.
     look_at: Time,
-    /// When guards were last silent, as far as they were asked.
-    line_since: Time,
-    /// Exits that were gone, and until when that counts.
-    failed: BTreeMap<PublicKey, Time>,
+    gone_exits: GoneExits,
     news: Vec<EdgeNews>,
     has_user: bool,
     opened: u64,
@@ -281,8 +260,7 @@ impl UserEdge {
             by_connection: BTreeMap::new(),
             associations: Associations::default(),
             look_at: Time::ZERO,
-            line_since: Time::ZERO,
-            failed: BTreeMap::new(),
+            gone_exits: GoneExits::default(),
             news: Vec::new(),
             has_user: false,
             opened: 0,
@@ -399,22 +377,20 @@ impl UserEdge {
             });
         }
         let user = self.runtime.machine(0);
-        if now.since(user.guards_heard()) > LINE_SILENT || !user.is_attached(now) {
-            self.line_since = now;
-        }
-        let has_line = now.since(self.line_since) >= LINE_PROVED;
+        self.gone_exits.note_guards(now, user.guards_heard(), user.is_attached(now));
+        let may_blame = self.gone_exits.may_blame(now);
         let (mut gone, mut given_up) = (Vec::new(), Vec::new());
         for (id, client) in user.sessions() {
             let Some(open) = self.sessions.get_mut(&id) else { continue };
             let (_, heard) = client.unanswered();
             if open.gone_since.take_if(|since| heard > *since).is_some() {
-                self.failed.remove(&open.exit);
+                self.gone_exits.note_back(&open.exit);
             }
-            if open.gone_since.is_none() && has_line && client.seems_gone(now) {
+            if open.gone_since.is_none() && may_blame && client.seems_gone(now) {
                 open.gone_since = Some(now);
                 gone.push(id);
             }
-            if open.gone_since.is_some() && now.since(heard.max(self.line_since)) >= GIVEN_UP {
+            if open.gone_since.is_some() && self.gone_exits.is_hopeless(now, heard) {
                 given_up.push(id);
             }
         }
@@ -443,12 +419,7 @@ impl UserEdge {
 
     fn fail(&mut self, now: Time, exit: PublicKey) {
         self.report(EdgeNews::ExitGone);
-        self.failed.insert(exit, now + FAILED);
-        if self.failed.len() > MOST_FAILED
-            && let Some(first) = self.failed.iter().min_by_key(|(_, until)| **until).map(|(exit, _)| *exit)
-        {
-            self.failed.remove(&first);
-        }
+        self.gone_exits.note(now, exit);
     }
 
     /// A connection that has sent nothing has lost its session.
@@ -491,7 +462,6 @@ impl UserEdge {
     /// The session of `socks` with an exit that speaks `protocol` with `target`: one that it has, or a new one.
     fn session_for(&mut self, socks: SocksUser, protocol: Protocol, target: &Target) -> Result<SessionId, NoSession> {
         let now = self.runtime.now();
-        self.failed.retain(|_, until| now < *until);
         let user = self.runtime.machine(0);
         let document = user.document();
         if wall() >= document.valid_until {
@@ -508,7 +478,7 @@ impl UserEdge {
             leads.then_some((descriptor.identity, keys))
         };
         let own = self.sessions.iter().find(|(_, open)| {
-            let is_there = open.gone_since.is_none() && !self.failed.contains_key(&open.exit);
+            let is_there = open.gone_since.is_none() && !self.gone_exits.is_left_alone(now, &open.exit);
             open.socks == socks && is_there && document.index_of(&open.exit).and_then(may).is_some()
         });
         if let Some((id, _)) = own {
@@ -523,8 +493,9 @@ impl UserEdge {
             .filter_map(|relay| Some((relay, document.member(relay)?.weight, may(relay)?)))
             .collect();
         // Where all that lead there were gone, they may be back.
-        if exits.iter().any(|(_, _, (exit, _))| !self.failed.contains_key(exit)) {
-            exits.retain(|(_, _, (exit, _))| !self.failed.contains_key(exit));
+        let is_there = |exit: &PublicKey| !self.gone_exits.is_left_alone(now, exit);
+        if exits.iter().any(|(_, _, (exit, _))| is_there(exit)) {
+            exits.retain(|(_, _, (exit, _))| is_there(exit));
         }
         let total: u64 = exits.iter().map(|(_, weight, _)| *weight).sum();
         let mut left = (Rng::stream(random_seed(), "exit").uniform() * total as f64) as u64;
@@ -706,8 +677,7 @@ impl UserEdge {
                 let waiting = open.streams.take_unaccepted();
                 open.streams.on_end(Reason::Broken);
                 let now = self.runtime.now();
-                let has_line = now.since(self.line_since) >= LINE_PROVED;
-                if has_line && matches!(end, End::Unanswered | End::Silent) {
+                if self.gone_exits.may_blame(now) && matches!(end, End::Unanswered | End::Silent) {
                     self.fail(now, open.exit);
                 }
                 waiting.into_iter().for_each(|(_, connection, inbox)| self.try_another(connection, open.socks, inbox));
