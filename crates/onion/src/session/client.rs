@@ -29,7 +29,9 @@ const OPENING_TRIES: u32 = 10;
 /// Openings whose answer may still come.
 const OPENINGS: usize = 3;
 
-/// The least and the greatest time without a cell after which one asks for it.
+/// The least and the greatest time without a cell after which one asks for it. It doubles with each question that is not
+/// answered, and while streams say nothing with each that is: thousands of open connections over which
+/// nothing goes cost next to nothing.
 const PROBE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(16_000)];
 
 /// After so long without a cell, while there are streams, the session is over.
@@ -169,8 +171,12 @@ pub struct Client {
     /// The number of the first cell whose blocks are not void, while the service is to be notified.
     void: Option<u64>,
     void_due: bool,
+    /// When the service was last asked whether it is there, and first since a cell came.
     probed: Time,
+    first_probed: Time,
+    /// Questions since a cell came, and those in a row between which streams said nothing.
     probes: u32,
+    quiet: u32,
     /// When streams were last there, and since when there are some.
     idle_since: Time,
     busy_since: Time,
@@ -192,7 +198,9 @@ impl Client {
             void: None,
             void_due: false,
             probed: now,
+            first_probed: now,
             probes: 0,
+            quiet: 0,
             idle_since: now,
             busy_since: now,
             events: VecDeque::new(),
@@ -219,7 +227,7 @@ impl Client {
             return None;
         }
         if !self.is_busy() {
-            (self.busy_since, self.probes) = (now, 0);
+            (self.busy_since, self.probes, self.quiet) = (now, 0, 0);
         }
         Some(())
     }
@@ -547,6 +555,10 @@ impl Client {
             self.link.finish(End::Silent, true);
         } else if now >= self.probe_at() {
             self.link.ping_due = true;
+            self.quiet = self.quiet() + 1;
+            if self.probes == 0 {
+                self.first_probed = now;
+            }
             self.probed = now;
             self.probes += 1;
             if self.probes > 1 {
@@ -577,14 +589,16 @@ impl Client {
         (self.void, self.void_due) = (Some(self.link.flight.next()), true);
     }
 
-    /// Questions that the service has not answered, while there are streams, and since when nothing came.
+    /// Questions that the service has not answered, while there are streams, and since when it is asked in vain; if it is
+    /// not, since when nothing came.
     pub fn unanswered(&self) -> (u32, Time) {
-        let questions = match self.link.keys {
-            _ if !self.is_busy() || self.link.end.is_some() => 0,
-            Some(_) => self.probes,
-            None => self.knock.tries,
-        };
-        (questions, self.link.heard.max(self.busy_since))
+        let heard = self.link.heard.max(self.busy_since);
+        match self.link.keys {
+            _ if !self.is_busy() || self.link.end.is_some() => (0, heard),
+            Some(_) if self.probes > 0 => (self.probes, heard.max(self.first_probed)),
+            Some(_) => (0, heard),
+            None => (self.knock.tries, heard),
+        }
     }
 
     /// Whether the service seems to be gone. That may be the fault of this end's own line, which its driver knows more of;
@@ -594,14 +608,21 @@ impl Client {
         questions > GONE_QUESTIONS && now.since(since) >= GONE
     }
 
+    /// Questions in a row between which streams said nothing.
+    fn quiet(&self) -> u32 {
+        if self.link.used > self.probed { 0 } else { self.quiet }
+    }
+
     fn silent_at(&self) -> Time {
         self.link.heard.max(self.busy_since) + SILENCE
     }
 
     fn probe_at(&self) -> Time {
         let least = self.link.round_trip.map_or(OPENING_TIMEOUT, |time| (time * 4).max(PROBE[0]));
-        let wait = (least * (1 << self.probes.min(16))).min(PROBE[1]);
-        self.link.heard.max(self.probed).max(self.busy_since) + wait
+        let doublings = if self.probes == 0 { self.quiet() } else { self.probes };
+        let wait = (least * (1 << doublings.min(16))).min(PROBE[1]);
+        let heard = self.link.waits_since.unwrap_or(self.link.heard).max(self.link.heard);
+        heard.max(self.probed).max(self.busy_since) + wait
     }
 
     fn on_knock_timer(&mut self, now: Time) {

@@ -65,6 +65,10 @@ pub(super) struct Link {
     pub streams: Streams,
     plain: Vec<u8>,
     pub heard: Time,
+    /// When streams last said something to each other, either way.
+    pub used: Time,
+    /// Since when this end's streams have said something and no cell has come.
+    pub waits_since: Option<Time>,
     /// What all paths together take; of use where they are not known apart.
     pub delays: RelayDelays,
     /// Since when cells are lost and none has come.
@@ -88,6 +92,8 @@ impl Link {
             streams: Streams::new(opens),
             plain: Vec::new(),
             heard: now,
+            used: now,
+            waits_since: None,
             delays: RelayDelays::default(),
             unheard_since: None,
             round_trip: None,
@@ -138,6 +144,7 @@ impl Link {
         let heard = sealing.open(number, sealed, &mut plain).ok().map(|()| {
             // Only now: whoever forges a cell must not use up its number.
             self.heard = now;
+            self.waits_since = None;
             self.on_plain(now, number, &plain, &mut side)
         });
         self.plain = plain;
@@ -176,7 +183,10 @@ impl Link {
                 }
                 Frame::Close => self.finish(End::ClosedByPeer, false),
                 Frame::Blocks { .. } | Frame::Pace { .. } | Frame::Void { .. } => side(frame)?,
-                frame => self.streams.on_frame(frame)?,
+                frame => {
+                    self.used = now;
+                    self.streams.on_frame(frame)?;
+                }
             }
         }
         let came = self.outcomes.range(before..).filter_map(|outcome| match outcome {
@@ -275,11 +285,18 @@ impl Link {
             if self.received.due().is_some_and(|due| due <= now) {
                 self.received.write(full - plain.len(), &mut plain);
             }
+            let before = plain.len();
             while let Some(said) = self.streams.next_control(full - plain.len(), &mut plain) {
                 carried.push(said);
             }
+            let control = plain.len() - before;
             side(full - plain.len(), self.streams.has_work(), &mut plain, &mut carried);
+            let before = plain.len();
             self.streams.fill(full - plain.len(), full - PLAIN_HEADER, &mut plain, &mut carried);
+            if control + plain.len() > before {
+                self.used = now;
+                self.waits_since.get_or_insert(now);
+            }
             asks = !carried.is_empty();
             if std::mem::take(&mut self.ping_due) && !asks && plain.len() < full {
                 Frame::Ping.encode(&mut plain);

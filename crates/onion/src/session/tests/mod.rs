@@ -86,6 +86,29 @@ fn a_service_that_answers_no_question_seems_gone_within_seconds_and_one_that_was
 }
 
 #[test]
+fn who_says_nothing_is_asked_for_ever_more_seldom_and_who_speaks_again_has_a_service_that_is_gone_found_as_soon() {
+    let paths = several(4, |_, path| path.dies = Time::ZERO + Duration::SECOND * 300);
+    let mut world = world(1, &paths);
+    let flow = world.client.open_flow(world.now, Target::Name("example.org".into(), 53)).unwrap();
+    assert_eq!(world.client.send_datagram(flow, b"once"), Ok(true));
+    world.pass(100.0);
+    let before = world.cells;
+    world.pass(199.9);
+    let cells: Vec<u64> = world.cells.iter().zip(before).map(|(now, before)| now - before).collect();
+    println!("{cells:?} cells in 200 s");
+    assert!(cells.iter().all(|cells| (12..=26).contains(cells)), "{cells:?}, a question each 16 s and its answer");
+    world.pass(0.6);
+    assert!(!world.client.seems_gone(world.now));
+    assert_eq!(world.client.send_datagram(flow, b"again"), Ok(true));
+    let spoke = world.now;
+    while !world.client.seems_gone(world.now) {
+        world.pass(0.1);
+        assert!(world.now.since(spoke) < Duration::from_millis(8_000), "who speaks may not wait for the next question");
+    }
+    assert!(world.now.since(spoke) >= GONE && world.client.end().is_none());
+}
+
+#[test]
 fn that_it_is_over_is_said_by_three_cells_of_which_two_may_be_lost() {
     let paths = several(4, |_, _| {});
     let mut world = world(1, &paths);
