@@ -184,7 +184,8 @@ impl PairRtts {
                 route.iter().for_each(|slot| total += all[slot.index()].late_after(deviations));
             }
         }
-        Duration::from_nanos(total as u64).min(LONGEST_TIMEOUT)
+        // Never negative, and far below 2^63: a signed conversion is the cheaper one.
+        Duration::from_nanos(total as i64 as u64).min(LONGEST_TIMEOUT)
     }
 
     /// Learns from the ACK of a packet over `route` (relays, then destination)
@@ -192,7 +193,7 @@ impl PairRtts {
     #[inline(always)]
     pub fn sample(&mut self, route: &[Slot], rtt: Duration) {
         // l = R / (h + 1) (figure 4.1); at least 1 ns, for 0 says "no sample".
-        let sample = (rtt.as_nanos() as f32 / route.len() as f32).max(1.0);
+        let sample = (rtt.as_nanos() as i64 as f32 / route.len() as f32).max(1.0);
         // Through memory: `cvtsi2ss` leaves in a register's upper lanes what was there before, and mean and
         // deviation are computed in lanes of one. Where a subnormal number was left, each takes an x86
         // processor about 100 cycles more, a third of what a packet costs in an overlay of 20 peers.

@@ -3,7 +3,7 @@
 //! A draw takes h of them without repetition, each sequence equally likely, in a time
 //! that does not depend on how many there are. [Raiber 2010] 6.1.3.
 
-use super::{Hop, Slot};
+use super::{Hop, MAX_RELAYS, Slot};
 use crate::rng::Rng;
 
 const ABSENT: u16 = u16::MAX;
@@ -64,19 +64,27 @@ impl Candidates {
 
     /// Fills `path` with distinct members other than `excluded`, uniformly at
     /// random; false, and nothing drawn, if there are too few.
+    ///
+    /// # Panics
+    ///
+    /// If the path is longer than [`MAX_RELAYS`].
     #[inline]
     pub fn draw(&self, excluded: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
+        assert!(path.len() <= MAX_RELAYS, "a path has at most {MAX_RELAYS} relays");
         if self.members.len() - usize::from(self.contains(excluded)) < path.len() {
             return false;
         }
-        for index in 0..path.len() {
+        // All of them are compared at once, which is one instruction or two.
+        let mut taken = [excluded; MAX_RELAYS];
+        for (index, hop) in path.iter_mut().enumerate() {
             // With few relays out of many, a second try is seldom needed.
-            path[index].slot = loop {
+            hop.slot = loop {
                 let drawn = self.members[rng.below(self.members.len())];
-                if drawn != excluded && path[..index].iter().all(|hop| hop.slot != drawn) {
+                if !taken.iter().fold(false, |is_taken, slot| is_taken | (*slot == drawn)) {
                     break drawn;
                 }
             };
+            taken[index] = hop.slot;
         }
         true
     }

@@ -82,10 +82,8 @@ const COLLECTED: usize = 3;
 /// One peer's agent.
 #[derive(Clone, Debug)]
 pub struct QLearning {
-    /// Packets a second.
-    state: u32,
-    /// The action that led here.
-    action: u8,
+    /// How what leaves now is sent: the state in packets a second, and the action that led there.
+    sent: SentIn,
     /// ACKs and timeouts since the last transition; at most the state, which is at most 2^28.
     outcomes: u32,
     table: Table,
@@ -177,14 +175,18 @@ pub struct SentIn {
 }
 
 impl QLearning {
+    /// Packets a second.
+    fn state(&self) -> u32 {
+        self.sent.state()
+    }
+
     fn fast_start(&mut self, config: &QLearningConfig, outcome: Outcome) {
         match outcome {
-            Outcome::Acked => self.state = (self.state + 1).min(config.max_state),
+            Outcome::Acked => self.sent.set_state((self.state() + 1).min(config.max_state)),
             Outcome::TimedOut => {
-                self.table.congested = self.state;
-                self.state = (self.state / 2).max(1);
+                self.table.congested = self.state();
                 // No action led here; "stay" credits what follows to this state itself.
-                self.action = STAY as u8;
+                self.sent = SentIn::new().with_state((self.state() / 2).max(1)).with_action(STAY as u8);
                 self.outcomes = 0;
             }
         }
@@ -224,25 +226,27 @@ impl QLearning {
         *value += config.learning_rate as f32 * (target - *value);
     }
 
+    /// Not inlined: it is seldom, and would have each outcome save its registers.
+    #[inline(never)]
     fn transition(&mut self, config: &QLearningConfig, rng: &mut Rng) {
         for collected in core::mem::take(&mut self.collected) {
             if collected.sent.state() != 0 {
                 self.learn(config, collected);
             }
         }
-        let possible = possible(config, self.state);
-        let values = self.table.values(config, self.state);
+        let possible = possible(config, self.state());
+        let values = self.table.values(config, self.state());
         let action = match config.exploration {
             Exploration::EpsilonGreedy if rng.chance(config.epsilon) => possible.start + rng.below(possible.len()),
             Exploration::EpsilonGreedy => greedy(&values, possible, rng),
             Exploration::Softmax => softmax(&values, possible, config.temperature, rng),
         };
-        match action {
-            UP => self.state += 1,
-            DOWN => self.state -= 1,
-            _ => {}
-        }
-        self.action = action as u8;
+        let state = match action {
+            UP => self.state() + 1,
+            DOWN => self.state() - 1,
+            _ => self.state(),
+        };
+        self.sent = SentIn::new().with_state(state).with_action(action as u8);
         self.outcomes = 0;
     }
 }
@@ -287,8 +291,7 @@ impl RateLearner for QLearning {
 
     fn new(_config: &QLearningConfig, _packet: Bytes) -> QLearning {
         QLearning {
-            state: 1,
-            action: STAY as u8,
+            sent: SentIn::new().with_in_fast_start(true).with_state(1).with_action(STAY as u8),
             outcomes: 0,
             table: Table::default(),
             collected: [Collected::default(); COLLECTED],
@@ -296,16 +299,17 @@ impl RateLearner for QLearning {
     }
 
     fn rate(&self, _config: &QLearningConfig, packet: Bytes) -> Rate {
-        Rate::from_bytes_per_sec(u64::from(self.state) * packet.get())
+        Rate::from_bytes_per_sec(u64::from(self.state()) * packet.get())
     }
 
     #[inline]
     fn on_sent(&mut self, _config: &QLearningConfig) -> SentIn {
-        SentIn::new().with_in_fast_start(self.table.in_fast_start()).with_state(self.state).with_action(self.action)
+        self.sent
     }
 
+    #[inline(always)]
     fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence<'_, SentIn>, rng: &mut Rng) {
-        if self.table.in_fast_start() {
+        if self.sent.in_fast_start() {
             return self.fast_start(config, evidence.report.outcome);
         }
         // What left in fast start has had its say in the first timeout: its state was
@@ -314,7 +318,7 @@ impl RateLearner for QLearning {
             self.collect(config, evidence);
         }
         self.outcomes += 1;
-        if self.outcomes >= self.state {
+        if self.outcomes >= self.state() {
             self.transition(config, rng);
         }
     }
@@ -324,9 +328,9 @@ impl RateLearner for QLearning {
     }
 
     fn trace(&self, config: &QLearningConfig, packet: Bytes, record: &mut dyn FnMut(&'static str, f64)) {
-        let [up, stay, down] = self.table.values(config, self.state);
-        record("rate_bytes_per_s", f64::from(self.state) * packet.get() as f64);
-        record("state_packets_per_s", f64::from(self.state));
+        let [up, stay, down] = self.table.values(config, self.state());
+        record("rate_bytes_per_s", f64::from(self.state()) * packet.get() as f64);
+        record("state_packets_per_s", f64::from(self.state()));
         record("fast_start", f64::from(u8::from(self.table.in_fast_start())));
         record("q_up", f64::from(up));
         record("q_stay", f64::from(stay));
@@ -365,7 +369,7 @@ mod tests {
     fn fast_start_climbs_with_each_ack_and_halves_at_the_first_timeout() {
         let config = QLearningConfig::default();
         let agent = learned(&config, 40);
-        assert_eq!(agent.state, 20);
+        assert_eq!(agent.state(), 20);
         assert_eq!(agent.heap_bytes(), 0, "fast start alone stores no table");
     }
 
@@ -386,15 +390,15 @@ mod tests {
         let (mut agent, mut rng) = (learned(&config, 20), Rng::stream(2, "q"));
         let mut changes = 0;
         for _ in 0..200 {
-            let (state, note) = (agent.state, agent.on_sent(&config));
+            let (state, note) = (agent.state(), agent.on_sent(&config));
             for outcome in 1..state {
                 feed(&mut agent, &config, Outcome::Acked, note, &mut rng);
-                assert_eq!((agent.state, agent.outcomes), (state, outcome));
+                assert_eq!((agent.state(), agent.outcomes), (state, outcome));
             }
             feed(&mut agent, &config, Outcome::Acked, note, &mut rng);
             assert_eq!(agent.outcomes, 0);
-            assert!(agent.state.abs_diff(state) <= 1);
-            changes += u32::from(agent.state != state);
+            assert!(agent.state().abs_diff(state) <= 1);
+            changes += u32::from(agent.state() != state);
         }
         assert!(changes > 50, "{changes} changes in 200 random actions");
     }
@@ -403,7 +407,7 @@ mod tests {
     fn rewards_are_averaged_and_credited_to_the_state_and_action_of_sending() {
         let config = QLearningConfig { epsilon: 0.0, ..QLearningConfig::default() };
         let (mut agent, mut rng) = (learned(&config, 8), Rng::stream(3, "q"));
-        assert_eq!(agent.state, 4);
+        assert_eq!(agent.state(), 4);
         let note = SentIn::new().with_state(5).with_action(UP as u8); // up from 4
         for outcome in [Outcome::Acked, Outcome::Acked, Outcome::Acked, Outcome::TimedOut] {
             feed(&mut agent, &config, outcome, note, &mut rng);
@@ -419,7 +423,7 @@ mod tests {
     fn the_average_of_a_fast_relay_counts_all_of_its_rewards() {
         let config = QLearningConfig { epsilon: 0.0, max_state: 1 << 20, ..QLearningConfig::default() };
         let (mut agent, mut rng) = (learned(&config, 200_000), Rng::stream(3, "q"));
-        assert_eq!(agent.state, 100_000);
+        assert_eq!(agent.state(), 100_000);
         let note = agent.on_sent(&config);
         for _ in 0..100_000 {
             feed(&mut agent, &config, Outcome::Acked, note, &mut rng);
@@ -459,7 +463,7 @@ mod tests {
             let note = agent.on_sent(&config);
             let outcome = if round % 7 == 6 { Outcome::TimedOut } else { Outcome::Acked };
             feed(&mut agent, &config, outcome, note, &mut rng);
-            seen[agent.state as usize - 1] = true;
+            seen[agent.state() as usize - 1] = true;
         }
         assert_eq!(seen, [true; 3]);
         assert!(agent.table.learned.len() <= 3);
@@ -484,12 +488,12 @@ mod tests {
         let (mut agent, mut rng) = (QLearning::new(&config, PACKET), Rng::stream(7, "q"));
         let mut states = Vec::new();
         for _ in 0..4_000 {
-            for packet in 0..agent.state {
+            for packet in 0..agent.state() {
                 let note = agent.on_sent(&config);
                 let outcome = if packet < 40 { Outcome::Acked } else { Outcome::TimedOut };
                 feed(&mut agent, &config, outcome, note, &mut rng);
             }
-            states.push(agent.state);
+            states.push(agent.state());
         }
         let late = &states[2_000..];
         let mean = f64::from(late.iter().sum::<u32>()) / late.len() as f64;

@@ -266,7 +266,7 @@ mod tests {
         let twin = Rng::stream(1, "sender");
         let parcel = courier.depart(Time::ZERO, Slot(5)).departs().unwrap();
         let id = parcel.packet.id;
-        let nonce = twin.numbered(u64::from(id.generation) << 32 | u64::from(id.index));
+        let nonce = twin.beside(u64::from(id.generation) << 32 | u64::from(id.index));
         assert_eq!(courier.mask(id, parcel.proof), nonce);
         assert_ne!(parcel.proof, nonce);
     }

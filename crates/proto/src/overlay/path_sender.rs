@@ -218,7 +218,7 @@ impl PathSender {
     }
 
     /// The same for who has asked [`wake`](Self::wake) at this instant, and knows that a packet may leave.
-    #[inline]
+    #[inline(always)]
     pub fn poll_ready(&mut self, now: Time, destination: Slot) -> Wake<Departure> {
         debug_assert_eq!(self.wake(now), Wake::DepartNow(()), "a packet may leave");
         let mut path = [Hop::default(); MAX_RELAYS];
@@ -273,7 +273,7 @@ impl PathSender {
     }
 
     fn nonce(&self, id: PacketId) -> u64 {
-        self.rng.numbered(u64::from(id.generation) << 32 | u64::from(id.index))
+        self.rng.beside(u64::from(id.generation) << 32 | u64::from(id.index))
     }
 
     #[inline(always)]
