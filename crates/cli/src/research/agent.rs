@@ -3,26 +3,29 @@
 use std::path::PathBuf;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
-use anabranch_net::coordination::host::{Device, Host, Shaper};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_net::coordination::host::{Device, Host, HostError, Shaper};
 use anabranch_net::coordination::node::CoordinationNode;
 use anabranch_net::identity_file;
 use anabranch_net::sessions::identity::PeerIdentity;
 use anabranch_net::stream::link::Link;
 use anabranch_proto::coordination::agent::{AgentEvent, LEAST_PERIOD};
 use anabranch_proto::coordination::budget::Ignored;
-use anabranch_proto::coordination::message::Seen;
+use anabranch_proto::coordination::message::{HostSeen, Seen};
 use anabranch_proto::coordination::peer::CoordinationEvent;
 use anabranch_proto::session::Closed;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::Printer;
+use crate::printer::{Printer, Words};
 use crate::stream::local;
 
 /// How often the host is looked at, unless reports are wanted more often than half as often.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// A device that cannot be kept to a budget is tried again after this.
+const TRY_AGAIN: Duration = Duration::SECOND;
 
 /// A budget is said again when it differs by one part in this many.
 const WORTH_SAYING: u64 = 10;
@@ -62,7 +65,7 @@ pub struct Args {
 }
 
 /// What has happened.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Notice {
     /// The coordinator takes reports.
@@ -75,6 +78,10 @@ enum Notice {
     Unreachable { at_s: f64, why: &'static str },
     /// A directive was not followed.
     Ignored { at_s: f64, why: &'static str },
+    /// The device cannot be looked at: no flows are reported of it.
+    Unseen { at_s: f64, why: String },
+    /// The device cannot be kept to what the host may send: nothing limits it.
+    Unlimited { at_s: f64, why: String },
 }
 
 /// Reports, and keeps to what comes back, until the user ends it.
@@ -92,18 +99,32 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let shaper = if args.enforce { Some(Shaper::new(&device, port)?) } else { None };
     eprintln!("asking the coordinator at {}", link.addresses().join(" and "));
     let watched = if args.monitor { Watched::Link(device) } else { Watched::Host(Host::new(device)) };
-    let mut running = Running { node, watched, shaper, look: LOOK, looks: Time::ZERO, said: None, missed: None };
-    let mut printer = Printer::start()?;
+    let mut running = Running {
+        node,
+        watched,
+        shaper,
+        tries: Time::ZERO,
+        sent: Bytes::ZERO,
+        unseen: None,
+        look: LOOK,
+        looks: Time::ZERO,
+        said: None,
+        missed: None,
+    };
+    // Who stops a terminal leaves no host limited for longer than its lease.
+    let (mut printer, words) = (Printer::start()?, Words::start()?);
     while !interrupt.is_raised() {
         for notice in running.turn()? {
             if args.json {
                 printer = printer.print(&notice)?;
-            } else if let Some(words) = running.words(notice) {
-                eprintln!("{words}");
+            } else if let Some(line) = running.words(notice) {
+                words.say(line);
             }
         }
     }
-    if let Some(shaper) = &mut running.shaper {
+    if let Some(shaper) = &mut running.shaper
+        && running.unseen.is_none()
+    {
         shaper.release()?;
     }
     Ok(running.node.stop()?)
@@ -120,6 +141,12 @@ struct Running {
     node: CoordinationNode,
     watched: Watched,
     shaper: Option<Shaper>,
+    /// When a shaper that has failed is tried again.
+    tries: Time,
+    /// What the host had sent when it was looked at last.
+    sent: Bytes,
+    /// Why the device cannot be looked at, if it cannot.
+    unseen: Option<String>,
     look: Duration,
     /// When it is looked next.
     looks: Time,
@@ -132,15 +159,11 @@ struct Running {
 impl Running {
     /// Looks if that is due, waits until something happens or it is again, and tells what has happened.
     fn turn(&mut self) -> Result<Vec<Notice>, Failure> {
+        let mut notices = Vec::new();
         if self.looks <= self.node.now() {
-            let seen = match &mut self.watched {
-                Watched::Host(host) => Seen::Host(host.seen()?),
-                Watched::Link(device) => Seen::Link(device.link_seen()?),
-            };
-            self.node.set_seen(seen);
+            notices.extend(self.look());
             self.looks = self.node.now() + self.look;
         }
-        let mut notices = Vec::new();
         while notices.is_empty() && self.node.now() < self.looks {
             self.node.turn(self.looks)?;
             while let Some(event) = self.node.poll_event() {
@@ -152,24 +175,62 @@ impl Running {
         Ok(notices)
     }
 
+    /// Looks at the device. One that is gone, as of a line that has broken off, may come again.
+    fn look(&mut self) -> Option<Notice> {
+        let seen = match &mut self.watched {
+            Watched::Host(host) => host.seen().map(Seen::Host),
+            Watched::Link(device) => device.link_seen().map(Seen::Link),
+        };
+        match seen {
+            Ok(seen) => {
+                if let Seen::Host(host) = &seen {
+                    self.sent = host.sent;
+                }
+                self.unseen = None;
+                self.node.set_seen(seen);
+                None
+            }
+            Err(why) => {
+                if let Watched::Host(_) = self.watched {
+                    self.node.set_seen(Seen::Host(HostSeen { sent: self.sent, ..HostSeen::default() }));
+                }
+                let (at_s, why) = (self.at_s(), why.to_string());
+                let before = self.unseen.replace(why.clone());
+                (before.as_ref() != Some(&why)).then_some(Notice::Unseen { at_s, why })
+            }
+        }
+    }
+
+    fn at_s(&self) -> f64 {
+        self.node.now().since(Time::ZERO).as_secs_f64()
+    }
+
+    /// Keeps the device to `rate`, if it is to be kept to any and can be: what it is kept to then.
+    fn shape(&mut self, rate: Rate) -> Result<Option<Rate>, HostError> {
+        let now = self.node.now();
+        let Some(shaper) = self.shaper.as_mut().filter(|_| self.tries <= now) else { return Ok(None) };
+        shaper.set(rate).map(Some).inspect_err(|_| self.tries = now + TRY_AGAIN)
+    }
+
     fn act(&mut self, event: AgentEvent) -> Result<Notice, Failure> {
-        let at_s = self.node.now().since(Time::ZERO).as_secs_f64();
+        let at_s = self.at_s();
         Ok(match event {
             AgentEvent::Enrolled(terms) => {
                 self.look = (terms.every / 2).min(LOOK).max(LEAST_PERIOD);
                 Notice::Enrolled { at_s, report_each_s: terms.every.as_secs_f64() }
             }
-            AgentEvent::Directed(directive, _) => {
-                if let Some(shaper) = &mut self.shaper {
-                    shaper.set(directive.rate)?;
-                }
-                let (rate_mbit_s, is_enforced) = (directive.rate.bits_per_sec() as f64 / 1e6, self.shaper.is_some());
-                Notice::Budget { at_s, rate_mbit_s, lifetime_s: directive.lifetime.as_secs_f64(), is_enforced }
-            }
+            AgentEvent::Directed(directive, _) => match self.shape(directive.rate) {
+                Ok(shaped) => Notice::Budget {
+                    at_s,
+                    rate_mbit_s: shaped.unwrap_or(directive.rate).bits_per_sec() as f64 / 1e6,
+                    lifetime_s: directive.lifetime.as_secs_f64(),
+                    is_enforced: shaped.is_some(),
+                },
+                Err(why) => Notice::Unlimited { at_s, why: why.to_string() },
+            },
             AgentEvent::Alone => {
-                if let Some(shaper) = &mut self.shaper {
-                    shaper.release()?;
-                }
+                // What cannot be taken away, since the device is gone, limits nothing.
+                let _ = self.shaper.as_mut().map(Shaper::release);
                 Notice::Alone { at_s }
             }
             AgentEvent::Unreachable(why) => Notice::Unreachable { at_s, why: unreachable(why) },
@@ -206,6 +267,11 @@ impl Running {
                 (self.missed.replace(why) != Some(why)).then(|| format!("{why}; trying again"))
             }
             Notice::Ignored { .. } => None,
+            Notice::Unseen { why, .. } => Some(format!("{why}; looking again")),
+            Notice::Unlimited { why, .. } => {
+                self.said = None;
+                Some(format!("{why}: nothing limits this host; trying again"))
+            }
         }
     }
 }

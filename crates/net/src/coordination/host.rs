@@ -92,9 +92,8 @@ pub enum HostError {
 #[derive(Clone, Debug)]
 pub struct Device {
     name: String,
-    /// By which the kernel knows it.
-    index: i32,
-    statistics: PathBuf,
+    /// Where the kernel tells of it.
+    folder: PathBuf,
 }
 
 impl Device {
@@ -112,15 +111,21 @@ impl Device {
         if !known.iter().any(|one| one == name) {
             return Err(HostError::NoDevice { name: name.to_owned(), known: known.join(", ") });
         }
-        let path = all.join(name).join("ifindex");
+        let device = Device { name: name.to_owned(), folder: all.join(name) };
+        device.index()?;
+        Ok(device)
+    }
+
+    /// By which the kernel knows it, until it has gone and come again.
+    fn index(&self) -> Result<i32, HostError> {
+        let path = self.folder.join("ifindex");
         let failed = |why| HostError::Read { what: path.display().to_string(), why };
         let text = fs::read_to_string(&path).map_err(failed)?;
-        let index = text.trim().parse().map_err(|_| failed(io::Error::other(format!("{text:?} is no number"))))?;
-        Ok(Device { name: name.to_owned(), index, statistics: all.join(name).join("statistics") })
+        text.trim().parse().map_err(|_| failed(io::Error::other(format!("{text:?} is no number"))))
     }
 
     fn count(&self, name: &str) -> Result<u64, HostError> {
-        let path = self.statistics.join(name);
+        let path = self.folder.join("statistics").join(name);
         let failed = |why| HostError::Read { what: path.display().to_string(), why };
         let text = fs::read_to_string(&path).map_err(failed)?;
         text.trim().parse().map_err(|_| failed(io::Error::other(format!("{text:?} is no number"))))
@@ -143,7 +148,7 @@ impl Device {
     /// As [`Device::sent`].
     pub fn link_seen(&self) -> Result<LinkSeen, HostError> {
         let (sent, by_device) = (self.sent()?, self.count("tx_dropped")?);
-        let queue = qdisc::queue(self.index).ok().flatten();
+        let queue = qdisc::queue(self.index()?).ok().flatten();
         let dropped = by_device + queue.map_or(0, |queue| queue.dropped);
         Ok(LinkSeen { sent, queued: queue.map(|queue| Bytes::new(queue.bytes)), dropped, ..LinkSeen::default() })
     }
@@ -203,6 +208,9 @@ pub struct Shaper {
     device: String,
     /// The agent's own.
     control_port: u16,
+    /// A bucket, or a part of one, may stand at the device's root.
+    stands: bool,
+    /// What the whole of it keeps to.
     rate: Option<Rate>,
 }
 
@@ -215,14 +223,13 @@ impl Shaper {
     /// When somebody has set up the device's root, or `tc` can't be run, as without the right to (root, or
     /// `CAP_NET_ADMIN`).
     pub fn new(device: &Device, control_port: u16) -> Result<Shaper, HostError> {
-        let mut shaper = Shaper { device: device.name.clone(), control_port, rate: None };
+        let mut shaper = Shaper { device: device.name.clone(), control_port, stands: false, rate: None };
         let said = tc(&["qdisc", "show", "dev", &shaper.device, "root"])?;
         let mut words = said.split_whitespace().skip(1);
         let (kind, handle) = (words.next().unwrap_or("noqueue").to_owned(), words.next().unwrap_or("0:"));
         match handle {
             HANDLE => {
-                // Whatever it was.
-                shaper.rate = Some(LEAST_RATE);
+                shaper.stands = true;
                 shaper.release()?;
             }
             // What the kernel gives every device.
@@ -240,18 +247,29 @@ impl Shaper {
         self.rate
     }
 
-    /// All that the host sends over the device keeps to `rate` from now on.
+    /// All that the host sends over the device keeps to `rate` from now on, or to the least to which a device is kept,
+    /// 64 kbit/s; what it is.
     ///
     /// # Errors
     ///
-    /// As `tc` says.
-    pub fn set(&mut self, rate: Rate) -> Result<(), HostError> {
+    /// As `tc` says; then nothing limits the device.
+    pub fn set(&mut self, rate: Rate) -> Result<Rate, HostError> {
         let rate = rate.max(LEAST_RATE);
         let bits = rate.bits_per_sec();
-        if self.rate.is_some_and(|before| bits.abs_diff(before.bits_per_sec()) <= bits / SMALLEST_CHANGE) {
-            return Ok(());
+        let is_near = |before: &Rate| bits.abs_diff(before.bits_per_sec()) <= bits / SMALLEST_CHANGE;
+        if let Some(before) = self.rate.filter(is_near) {
+            return Ok(before);
         }
+        self.change(rate).inspect_err(|_| {
+            // The device may be gone, or somebody has taken the bucket away.
+            let _ = self.release();
+        })?;
+        Ok(rate)
+    }
+
+    fn change(&mut self, rate: Rate) -> Result<(), HostError> {
         if self.rate.is_none() {
+            self.stands = true;
             tc(&["qdisc", "replace", "dev", &self.device, "root", "handle", HANDLE, "htb", "default", "1"])?;
             let of_device = ["dev", &self.device, "parent", HANDLE];
             let control = ["classid", CONTROL_CLASS, "htb", "rate", CONTROL_RATE, "quantum", "1514"];
@@ -263,7 +281,8 @@ impl Shaper {
                 tc(&[&["filter", "add"], &of_device[..], &filter, &port].concat())?;
             }
         }
-        let (rate_text, burst) = (format!("{bits}bit"), (rate * BUCKET).get().max(LEAST_BUCKET).to_string());
+        let (rate_text, burst) =
+            (format!("{}bit", rate.bits_per_sec()), (rate * BUCKET).get().max(LEAST_BUCKET).to_string());
         let class = ["class", "replace", "dev", &self.device, "parent", HANDLE, "classid", CLASS, "htb"];
         tc(&[&class[..], &["rate", &rate_text, "burst", &burst, "cburst", &burst, "quantum", "1514"]].concat())?;
         if self.rate.is_none() {
@@ -280,7 +299,8 @@ impl Shaper {
     ///
     /// As `tc` says.
     pub fn release(&mut self) -> Result<(), HostError> {
-        if self.rate.take().is_some() {
+        self.rate = None;
+        if std::mem::take(&mut self.stands) {
             tc(&["qdisc", "del", "dev", &self.device, "root"])?;
         }
         Ok(())

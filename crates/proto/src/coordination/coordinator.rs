@@ -12,7 +12,7 @@ use super::counted::Counted;
 use super::division::{Claim, divide, level};
 use super::forecast::{Expected, Forecast, LEAST_SHARE};
 use super::known::PACKET;
-pub use super::known::{Divided, Known};
+pub use super::known::{Divided, Known, Untruth};
 use super::message::{Datagram, Directive, Report, Seen, Terms};
 use super::steered::Steered;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
@@ -33,6 +33,9 @@ const PATIENCE: Duration = super::IDLE_TIMEOUT;
 /// Hosts that report seldom are waited for if they may send more than one part in this many of a link together.
 const SELDOM_MATTERS: u64 = 20;
 
+/// Who goes on to say what cannot be is named again after this.
+const UNTRUE_AGAIN: Duration = Duration::from_millis(60_000);
+
 /// What an observer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoordinatorEvent {
@@ -40,8 +43,8 @@ pub enum CoordinatorEvent {
     Came(usize),
     /// One is gone.
     Went(usize, Closed),
-    /// One reports what it is not there for, or numbers that no agent counts.
-    Untrue(usize),
+    /// One says what cannot be. It is told once in a while.
+    Untrue(usize, Untruth),
     /// The policy decides for a link from now on.
     ByPolicy(usize),
     /// The rule decides for a link from now on, since something is not known that the policy sees.
@@ -206,14 +209,14 @@ impl<A> Coordinator<A> {
         else {
             return None;
         };
-        let host = known.host()?;
+        // Without flows it is told what a first one might have, as all others without are: no sum of those fits a link.
+        let host = known.host().filter(|host| host.flows > 0)?;
         if !known.is_fresh(now) {
             // It follows its last directive until the lease is over.
             let (rate, _) = known.budget.filter(|(_, ends)| *ends > now)?;
             return Some(Claim { weight: 0, least: rate, most: rate });
         }
         let weight = match self.config.share {
-            _ if host.flows == 0 => return None,
             Share::PerFlow => host.flows.min(most_flows),
             Share::PerHost => 1,
         };
@@ -457,13 +460,13 @@ impl<A> Coordinator<A> {
         }
     }
 
-    fn on_report(&mut self, now: Time, place: usize, report: Report) -> bool {
+    fn on_report(&mut self, now: Time, place: usize, report: Report) -> Result<(), Untruth> {
         let fits = matches!(
             (self.config.members[place].duty, report.seen),
             (Duty::Host { .. }, Seen::Host(_)) | (Duty::Monitor { .. }, Seen::Link(_))
         );
         if !fits {
-            return false;
+            return Err(Untruth::Duty);
         }
         let known = &mut self.known[place];
         let (lost, flows) = match report.seen {
@@ -472,11 +475,11 @@ impl<A> Coordinator<A> {
         };
         if known.report.is_some_and(|(before, _)| report.number <= before.number) {
             // It was overtaken.
-            return true;
+            return Ok(());
         }
         let is_news = known.report.is_none() || known.host().is_some_and(|host| host.flows != flows);
         let period = report.period.min(LONGEST_PERIOD);
-        let goes_on = known.count(now, report.at, &report.seen);
+        let counted = known.count(now, report.at, period, &report.seen);
         known.report = Some((Report { period, ..report }, now));
         if self.config.policy.is_some() {
             known.lost.note(now, report.at, lost);
@@ -485,7 +488,19 @@ impl<A> Coordinator<A> {
             // A policy decides at equal spans, which its numbers stand for.
             self.next = self.next.min((self.decided + self.config.every * HASTE_QUARTERS / 4).max(now));
         }
-        goes_on
+        counted
+    }
+
+    /// Has an observer told what a member says that cannot be, unless that was a short time ago.
+    fn on_untrue(&mut self, now: Time, place: usize, what: Untruth, sessions: &mut impl Sessions<Self>)
+    where
+        A: Copy + Eq + core::fmt::Debug,
+    {
+        let told = &mut self.known[place].untrue_told;
+        if told.is_none_or(|at| now.since(at) >= UNTRUE_AGAIN) {
+            *told = Some(now);
+            sessions.event(CoordinatorEvent::Untrue(place, what));
+        }
     }
 }
 
@@ -516,7 +531,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         // Its numbers begin anew, and so may its counts; its lease holds.
         let known = &mut self.known[place];
         (known.report, known.counted, known.words, known.next) = (None, Counted::default(), 0, now);
-        known.arrivals = Counted::default();
+        (known.arrivals, known.is_late) = (Counted::default(), false);
         (known.lost, known.has_round_trips) = (Counted::default(), false);
         let every = match self.config.members[place].duty {
             Duty::Host { .. } => self.config.every,
@@ -526,26 +541,26 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         sessions.event(CoordinatorEvent::Came(place));
     }
 
-    fn on_message(&mut self, _: Time, session: SessionId, _: Terms, sessions: &mut impl Sessions<Self>) {
+    fn on_message(&mut self, now: Time, session: SessionId, _: Terms, sessions: &mut impl Sessions<Self>) {
         // Agents send none.
         if let Some(&place) = self.members.get(&session) {
-            sessions.event(CoordinatorEvent::Untrue(place));
+            self.on_untrue(now, place, Untruth::Foreign, sessions);
         }
     }
 
     fn on_datagram(&mut self, now: Time, session: SessionId, datagram: Datagram, sessions: &mut impl Sessions<Self>) {
         let Some(&place) = self.members.get(&session) else { return };
-        let is_true = match datagram {
+        let said = match datagram {
             Datagram::Report(report) => {
                 if let Some(round_trip) = sessions.least_round_trip(session) {
                     self.known[place].round_trip = round_trip;
                 }
                 self.on_report(now, place, report)
             }
-            Datagram::Directive(_) => false,
+            Datagram::Directive(_) => Err(Untruth::Foreign),
         };
-        if !is_true {
-            sessions.event(CoordinatorEvent::Untrue(place));
+        if let Err(what) = said {
+            self.on_untrue(now, place, what, sessions);
         }
     }
 

@@ -20,6 +20,23 @@ const MOST_IN_NEITHER: u64 = 100 * PACKET;
 /// period of decisions.
 const MOST_REPORTS_IN_NEITHER: u32 = 4;
 
+/// An agent's count that is older than a period and this is counted from when it came: its reports wait in a queue, or its
+/// clock is slow, and what others send would be seen as late as it says it is. As long as TCP waits at first (RFC 6298 2.1).
+const MOST_LAG: Duration = Duration::SECOND;
+
+/// What an agent says that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untruth {
+    /// It reports what it is not there for: a host what a monitor sees, or the other way round.
+    Duty,
+    /// Its clock or its count went back.
+    WentBack,
+    /// Its clock falls behind, or its reports do: they count from when they come.
+    Late,
+    /// It is no report.
+    Foreign,
+}
+
 /// What is known of an agent.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
@@ -30,6 +47,8 @@ pub struct Known {
     /// What has come to its link, if it is a monitor: what has passed, what waits, and what was dropped, as far as it
     /// knows.
     pub(super) arrivals: Counted,
+    /// It counts from when its reports come.
+    pub(super) is_late: bool,
     /// Reports in a row that counted less than had come.
     in_neither: u32,
     /// What of it was lost; a policy alone asks.
@@ -48,6 +67,8 @@ pub struct Known {
     pub(super) next: Time,
     /// How often it was directed something new in this session.
     pub(super) words: u64,
+    /// When an observer was last told of something that it said and that cannot be.
+    pub(super) untrue_told: Option<Time>,
 }
 
 impl Known {
@@ -71,9 +92,20 @@ impl Known {
         self.budget
     }
 
-    /// Counts what it says at `now` of its time `at`: false, and all before is forgotten, if its clock or its count went
-    /// back.
-    pub(super) fn count(&mut self, now: Time, at: Duration, seen: &Seen) -> bool {
+    /// Counts what it says at `now` of its time `at`, as it does each `period`. What was counted before is forgotten if that
+    /// cannot be.
+    pub(super) fn count(&mut self, now: Time, at: Duration, period: Duration, seen: &Seen) -> Result<(), Untruth> {
+        let at = if self.is_late { now.since(Time::ZERO) } else { at };
+        let goes_on = self.count_at(now, at, seen);
+        if !self.is_late && self.counted.last().is_some_and(|last| now.since(last) > period + MOST_LAG) {
+            (self.is_late, self.counted, self.arrivals) = (true, Counted::default(), Counted::default());
+            self.count_at(now, now.since(Time::ZERO), seen);
+            return Err(Untruth::Late);
+        }
+        if goes_on { Ok(()) } else { Err(Untruth::WentBack) }
+    }
+
+    fn count_at(&mut self, now: Time, at: Duration, seen: &Seen) -> bool {
         let (sent, arrived) = match seen {
             Seen::Host(host) => (host.sent, None),
             // Where a queue grows or is full, less passes than comes: what others send would be seen late, when the
@@ -162,7 +194,7 @@ pub struct Divided {
     pub other: Rate,
     /// What the rule takes them to send until the next decision.
     pub expected: Rate,
-    /// What hosts with flows, and those that are silent and still have a lease, may send.
+    /// What hosts with flows may send, those that have fallen silent with some and still have a lease among them.
     pub given: Rate,
     /// Whether a monitor tells what passes, or did and its session stands.
     pub is_monitored: bool,

@@ -31,9 +31,14 @@ impl Driven {
     }
 
     pub fn report(&mut self, now: Time, place: u32, seen: Seen) {
+        self.report_of(now, now.since(Time::ZERO), place, seen);
+    }
+
+    /// The same by an agent's clock that says another time.
+    pub fn report_of(&mut self, now: Time, clock: Duration, place: u32, seen: Seen) {
         self.number += 1;
         let period = self.coordinator.config().every;
-        let report = Report { number: self.number, at: now.since(Time::ZERO), period, seen };
+        let report = Report { number: self.number, at: clock, period, seen };
         self.coordinator.on_datagram(now, SessionId(place), Datagram::Report(report), &mut self.sessions);
     }
 

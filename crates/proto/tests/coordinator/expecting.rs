@@ -11,8 +11,13 @@ use crate::driven::{CAPACITY, Driven, at, host};
 
 /// A host of one link, and its monitor.
 fn config(expected: Expected) -> CoordinatorConfig {
+    of_hosts(1, expected)
+}
+
+/// Hosts of one link, and its monitor.
+pub fn of_hosts(hosts: usize, expected: Expected) -> CoordinatorConfig {
     let host = Duty::Host { link: 0, least: Rate::ZERO, most: CAPACITY, most_flows: 8 };
-    let members = [host, Duty::Monitor { link: 0 }].into_iter().zip(1..);
+    let members = vec![host; hosts].into_iter().chain([Duty::Monitor { link: 0 }]).zip(1..);
     let member = |(duty, key)| Member { name: format!("member {key}"), key: PeerKey([key; 32]), duty };
     CoordinatorConfig {
         epoch: 1,

@@ -3,5 +3,6 @@
 mod driven;
 mod expecting;
 mod learned;
+mod others_rights;
 #[path = "../common/standing.rs"]
 mod standing;

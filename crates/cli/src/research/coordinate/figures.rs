@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_gateway::coordinator::{DecidedBy, Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
-use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorEvent, Duty, Known, Share};
+use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorEvent, Duty, Known, Share, Untruth};
 use anabranch_proto::coordination::message::Seen;
 use anabranch_proto::session::Closed;
 
@@ -42,11 +42,7 @@ impl Events {
                 (HappeningKind::Went, name(place), "is gone: nothing was heard of it")
             }
             CoordinatorEvent::Went(place, _) => (HappeningKind::Went, name(place), "is gone"),
-            CoordinatorEvent::Untrue(place) => (
-                HappeningKind::Untrue,
-                name(place),
-                "reports what cannot be: is it a host where FILE says monitor, or the other way round?",
-            ),
+            CoordinatorEvent::Untrue(place, what) => (HappeningKind::Untrue, name(place), untruth(what)),
         };
         let text = format!("{name} {text}");
         self.keep(now, kind, name, text)
@@ -58,6 +54,15 @@ impl Events {
         }
         self.0.push(Happening { at_s: since_start(now), kind, name, text: text.clone() });
         text
+    }
+}
+
+fn untruth(what: Untruth) -> &'static str {
+    match what {
+        Untruth::Duty => "reports what cannot be: is it a host where FILE says monitor, or the other way round?",
+        Untruth::WentBack => "has a clock or a count that went back: what it sent before is forgotten",
+        Untruth::Late => "has a slow clock, or reports that wait for a second: they count from when they come",
+        Untruth::Foreign => "sends what no agent sends: is it of another version?",
     }
 }
 
@@ -159,7 +164,7 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
 }
 
 /// For people: a table of links, and one of hosts.
-pub fn print(overview: &Overview) -> std::io::Result<()> {
+pub fn tables(overview: &Overview) -> std::io::Result<Vec<u8>> {
     let number = |rate: f64| format!("{rate:.2}");
     let maybe = |rate: Option<f64>| rate.map_or("-".to_owned(), number);
     let head = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -172,12 +177,13 @@ pub fn print(overview: &Overview) -> std::io::Result<()> {
         let rates = [number(link.capacity_mbit_s), maybe(link.other_mbit_s), number(link.given_mbit_s)];
         [vec![link.name.clone(), by], rates.to_vec()].concat()
     }));
-    let mut stdout = std::io::stdout().lock();
-    table::print(&rows, 1.., &mut stdout)?;
+    let mut text = Vec::new();
+    table::print(&rows, 1.., &mut text)?;
     let mut rows = vec![head(&["host", "flows", "sends Mbit/s", "may send"])];
     rows.extend(overview.hosts.iter().filter(|host| host.is_here).map(|host| {
         let flows = host.flows.map_or("-".to_owned(), |flows| flows.to_string());
         vec![host.name.clone(), flows, number(host.sends_mbit_s), maybe(host.budget_mbit_s)]
     }));
-    table::print(&rows, 1.., &mut stdout)
+    table::print(&rows, 1.., &mut text)?;
+    Ok(text)
 }

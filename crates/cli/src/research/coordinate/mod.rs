@@ -26,7 +26,7 @@ use figures::{Events, Place};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::Printer;
+use crate::printer::{Printer, Words};
 use crate::stream::local;
 
 /// How often figures are published.
@@ -43,8 +43,8 @@ const LOOK: Duration = Duration::from_millis(100);
 #[command(after_help = "\
 FILE names links with what they carry, the hosts that send over them, and monitors that watch them, each with the \
 key that `anabranch agent` prints there. The coordinator divides what a link has beside the traffic of others \
-evenly among hosts' flows, many times a second. What a host may send is a lease of half a second, unless `every_ms` \
-says otherwise: without a coordinator, hosts are on their own again.
+evenly among hosts' flows, many times a second. What a host may send is a lease of a quarter of a second, longer where \
+`every_ms` is: without a coordinator, hosts are on their own again.
 
 Printed first is the link by which agents find this coordinator, and know it.")]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -114,7 +114,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // It ends with this value.
     let page = args.serve(latest)?;
     place.page = page.as_ref().map(|page| format!("http://{}/", page.address()));
-    let mut printer = Printer::start()?;
+    // Who stops a terminal stops no host.
+    let (mut printer, words) = (Printer::start()?, Words::start()?);
     if let Some(page) = &place.page {
         eprintln!("page: {page}");
     }
@@ -133,7 +134,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             if args.json {
                 printer = printer.print(&overview)?;
             } else if periods > 0 && periods.is_multiple_of(PERIODS_A_TABLE) {
-                figures::print(&overview)?;
+                printer = printer.write(figures::tables(&overview)?)?.0;
             }
             periods += 1;
         }
@@ -141,11 +142,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         while let Some(event) = node.poll_event() {
             if let CoordinationEvent::Coordinator(event) = event {
                 let now = node.now();
-                eprintln!("{}", events.note(coordinator(&node), now, event));
+                words.say(events.note(coordinator(&node), now, event));
             }
         }
     }
-    eprintln!("hosts are on their own when their leases end");
+    words.say("hosts are on their own when their leases end".to_owned());
     Ok(node.stop()?)
 }
 
