@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::flow::LossRecovery;
 use anabranch_scenario::flows::FlowScenario;
-use anabranch_sim::network::LinkId;
+use anabranch_sim::network::{LinkCount, LinkId};
 
 use super::events::Recorder;
 use super::measured::{CrossMeasured, FlowMeasured, FlowsMeasured, LinkMeasured};
@@ -89,6 +89,7 @@ fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Res
     let mut steering = Steering::new(&scenario);
     let mut second = Time::ZERO + Duration::SECOND;
     let mut before_counting = vec![0; scenario.links.len()];
+    world.network().set_marks([scenario.goodput_from.min(end), end]);
     loop {
         let is_counting = world.observer().measuring().is_counting();
         let counting_from = if is_counting { Time::MAX } else { scenario.goodput_from };
@@ -101,7 +102,7 @@ fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Res
         if stop == counting_from {
             world.observer_mut().measuring_mut().count();
             for (link, bytes) in (0..).zip(&mut before_counting) {
-                *bytes = world.network().transmitted(LinkId(link)).get();
+                *bytes = done(&mut world, LinkId(link)).1;
             }
         }
         if let Some(steering) = steering.as_mut().filter(|_| stop == steers) {
@@ -121,6 +122,14 @@ fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Res
             return finish(world, stop, &before_counting, sampler, steering);
         }
     }
+}
+
+/// What a link has done by now, and the bytes that it has transmitted. Of a run that was interrupted that is an estimate.
+fn done<O: Measures>(world: &mut FlowWorld<O>, link: LinkId) -> (LinkCount, u64) {
+    let network = world.network();
+    let (count, transmitted) =
+        network.pass_mark(link).unwrap_or_else(|| (network.count(link), network.transmitted(link)));
+    (count, transmitted.get())
 }
 
 /// Lets everything happen before `stop`; flows that begin meanwhile are steered before their data
@@ -202,8 +211,8 @@ fn finish<O: Measures>(
     world.observer_mut().measuring_mut().finish(end);
     let links = (0..).zip(before_counting).map(|(link, before)| {
         let link = LinkId(link);
-        let counted_bytes = world.network().transmitted(link).get().saturating_sub(*before);
-        LinkMeasured { count: world.network().count(link), counted_bytes }
+        let (count, transmitted) = done(&mut world, link);
+        LinkMeasured { count, counted_bytes: transmitted.saturating_sub(*before) }
     });
     let links = links.collect();
     let warnings = blind_flows(world.scenario(), &world.observer().measuring().flows);

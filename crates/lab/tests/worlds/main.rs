@@ -7,6 +7,7 @@ mod cubic_dumbbell;
 mod flow_ends;
 mod flow_policy;
 mod flow_world;
+mod link_counts;
 mod overlay;
 mod queues;
 mod record;

@@ -11,6 +11,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
 use super::jitter::{Jitter, JitterCourse};
+use super::marks::Marks;
 use super::queue::{Capacity, Discipline, Waiting};
 use super::ring::Ring;
 use crate::loss::{Loss, LossModel};
@@ -96,6 +97,8 @@ pub struct Link {
     /// Transmission times of the sizes seen last, under the present rate.
     known: [(u32, Duration); 2],
     known_until: Time,
+    /// What is over after this is counted apart, too.
+    mark: Time,
     pub count: LinkCount,
 }
 
@@ -111,6 +114,7 @@ struct Seldom {
     discipline_rng: Rng,
     /// The rate is not that of `config` any more.
     rate_was_set: bool,
+    marks: Marks,
 }
 
 /// The random stream from which a rate that changes at random is drawn, for the link of
@@ -163,6 +167,7 @@ impl Link {
             pipe,
             known: [(0, Duration::ZERO); 2],
             known_until: Time::ZERO,
+            mark: Time::MAX,
             count: LinkCount::default(),
             seldom: Box::new(Seldom {
                 rate: config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course))),
@@ -171,6 +176,7 @@ impl Link {
                 jitter: JitterCourse::new(config.jitter, seed, &config.name),
                 discipline_rng: streams.of("queue", config.discipline.is_some()),
                 rate_was_set: false,
+                marks: Marks::default(),
                 config,
             }),
         }
@@ -178,7 +184,9 @@ impl Link {
 
     /// As new, with the random streams of `seed`.
     pub fn reset(&mut self, seed: u64) {
-        let Seldom { config, rate, delay, loss, jitter, discipline_rng, rate_was_set } = &mut *self.seldom;
+        let Seldom { config, rate, delay, loss, jitter, discipline_rng, rate_was_set, marks } = &mut *self.seldom;
+        marks.reset();
+        self.mark = marks.next();
         let streams = Streams { seed, name: &config.name };
         let is_constant = config.rate.as_ref().is_none_or(|course| course.change == Change::Never);
         if *rate_was_set || !is_constant {
@@ -217,6 +225,24 @@ impl Link {
         self.known_until = Time::ZERO;
     }
 
+    /// What is done by each of these instants will be asked for then.
+    pub fn set_marks(&mut self, at: [Time; 2]) {
+        self.seldom.marks = Marks::new(at);
+        self.mark = self.seldom.marks.next();
+    }
+
+    /// At one of the marks: what is done by now, and the bytes transmitted; none at another instant.
+    pub fn pass_mark(&mut self, now: Time) -> Option<(LinkCount, Bytes)> {
+        let done = self.seldom.marks.pass(now, self.count);
+        self.mark = self.seldom.marks.next();
+        done
+    }
+
+    #[cold]
+    fn transmits_beyond_mark(&mut self, start: Time, end: Time, size: u32) {
+        self.seldom.marks.transmits(start, end, size);
+    }
+
     /// Whether packets leave in the order of their coming, so that all is known in advance.
     pub fn is_first_in_first_out(&self) -> bool {
         self.discipline.is_none() && matches!(self.pipe, Pipe::InOrder(_))
@@ -228,6 +254,9 @@ impl Link {
         let start = self.busy_until.max(now);
         if start > now && !self.admit(now, start, size) {
             self.count.dropped += 1;
+            if now > self.mark {
+                self.seldom.marks.drops(now);
+            }
             return Offer::Gone;
         }
         self.depart(start, size)
@@ -240,6 +269,9 @@ impl Link {
         self.busy_until = end;
         self.count.packets += 1;
         self.count.bytes += u64::from(size);
+        if end > self.mark {
+            self.transmits_beyond_mark(start, end, size);
+        }
         if !self.is_plain {
             return self.propagate(end);
         }
@@ -250,9 +282,10 @@ impl Link {
     /// What becomes of a packet whose transmission ended at `end`.
     #[inline(never)]
     fn propagate(&mut self, end: Time) -> Offer {
-        let Seldom { delay, loss, jitter, .. } = &mut *self.seldom;
+        let Seldom { delay, loss, jitter, marks, .. } = &mut *self.seldom;
         if loss.loses(end) {
             self.count.lost += 1;
+            marks.loses(end);
             return Offer::Gone;
         }
         let mean = delay.at(end);

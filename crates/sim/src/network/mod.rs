@@ -7,6 +7,7 @@
 mod fabric;
 mod jitter;
 mod link;
+mod marks;
 mod merge;
 mod plan;
 mod queue;
@@ -481,13 +482,28 @@ impl<P> Network<P> {
         self.links[link.0 as usize].count
     }
 
+    /// What each link has done by each of these two instants, the first not after the second, will be asked for then,
+    /// exactly. To be said before the first packet.
+    pub fn set_marks(&mut self, at: [Time; 2]) {
+        self.links.iter_mut().for_each(|link| link.set_marks(at));
+    }
+
+    /// At one of the marks: the packets whose transmission over `link` is over and all else that has happened to it by
+    /// now, and the bytes that it has transmitted, parts of a packet among them. To be asked once for each link and mark;
+    /// none at another instant.
+    pub fn pass_mark(&mut self, link: LinkId) -> Option<(LinkCount, Bytes)> {
+        self.settle_all();
+        self.links[link.0 as usize].pass_mark(self.now)
+    }
+
     /// The rate of `link` now; none if a packet takes no time.
     pub fn rate(&mut self, link: LinkId) -> Option<Rate> {
         self.settle_all();
         self.links[link.0 as usize].rate_at(self.now)
     }
 
-    /// Bytes that `link` has transmitted until now, without those that wait.
+    /// Bytes that `link` has transmitted until now, without those that wait; an estimate where its rate changes, or it is
+    /// computed in advance.
     pub fn transmitted(&mut self, link: LinkId) -> Bytes {
         self.settle_all();
         let link = &mut self.links[link.0 as usize];
