@@ -4,7 +4,8 @@
 //! r = Σ (x − x̄)(y − ȳ) / √(Σ (x − x̄)² Σ (y − ȳ)²)        over bins
 //! ```
 //!
-//! A pair of which one side was not seen has no score, which is below any.
+//! A pair of which one side was not seen has no score: nothing is linked by that. Beside others it counts as one without
+//! correlation, for what speaks against another pair does not speak against one of which nothing is known.
 
 use super::adversary::{Adversary, Series};
 
@@ -67,10 +68,10 @@ impl Scores {
     /// The place of the true sender among all that could be a destination's, from 1; of equals, the
     /// middle one.
     pub fn rank(&self, sender: usize, destination: usize) -> f64 {
-        let own = self.get(sender, destination);
+        let own = beside_others(self.get(sender, destination));
         let (mut above, mut equal) = (0u32, 0u32);
         for other in (0..self.count).filter(|other| *other != sender) {
-            let score = self.get(other, destination);
+            let score = beside_others(self.get(other, destination));
             above += u32::from(score > own);
             equal += u32::from(score == own);
         }
@@ -78,10 +79,15 @@ impl Scores {
     }
 }
 
+/// A pair's score among those of others.
+fn beside_others(score: f64) -> f64 {
+    if score.is_finite() { score } else { 0.0 }
+}
+
 /// The probability that a true one scores above a wrong one, equals counting half: the area under the
 /// receiver's operating characteristic.
 pub fn auc(scored: impl Iterator<Item = (f64, bool)>) -> f64 {
-    let mut scored: Vec<(f64, bool)> = scored.collect();
+    let mut scored: Vec<(f64, bool)> = scored.map(|(score, is_true)| (beside_others(score), is_true)).collect();
     scored.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let (mut wrong_below, mut sum, mut trues) = (0.0, 0.0, 0.0);
     let mut start = 0;
@@ -117,7 +123,11 @@ mod tests {
         let scores = Scores::correlations(&seen, 4, 4);
         assert!((scores.get(0, 0) - 1.0).abs() < 1e-12 && (scores.get(1, 0) + 1.0).abs() < 1e-12);
         assert_eq!((scores.get(2, 0), scores.get(3, 0), scores.get(0, 1)), (0.0, f64::NEG_INFINITY, f64::NEG_INFINITY));
-        assert_eq!((scores.rank(0, 0), scores.rank(1, 0), scores.rank(0, 1)), (1.0, 3.0, 2.5));
+        assert_eq!((scores.rank(0, 0), scores.rank(1, 0), scores.rank(0, 1)), (1.0, 4.0, 2.5));
+        // Sender 3 was not seen, as destinations 1 to 3: who is truly that of destination 0 is above it, and the one that
+        // speaks against itself is below.
+        let scored = (0..4).map(|sender| (scores.get(sender, 0), sender == 3));
+        assert_eq!(auc(scored), 0.5);
     }
 
     #[test]
