@@ -15,7 +15,7 @@ use crate::senders::Senders;
 fn file_error(error: FileError) -> PyErr {
     match &error {
         // Python has a class for each kind.
-        FileError::Unreadable { source, .. } => std::io::Error::new(source.kind(), error.to_string()).into(),
+        FileError::System { source, .. } => std::io::Error::new(source.kind(), error.to_string()).into(),
         _ => errors::value(error),
     }
 }

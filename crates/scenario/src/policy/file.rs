@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tempfile::TempPath;
 
 use anabranch_control::policy::{Activation, Cell, Layer, Policy};
 
@@ -120,7 +122,7 @@ pub struct SavedFor<P> {
 pub enum FileError {
     /// The operating system refuses it.
     #[error("{}: {source}", path.display())]
-    Unreadable {
+    System {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -169,7 +171,7 @@ fn beside(path: &Path) -> Result<PathBuf, FileError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, FileError> {
-    let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |source| FileError::System { path: path.to_owned(), source };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MOST_BYTES {
         let problem = format!("has {bytes} bytes; no policy has more than {MOST_BYTES}");
@@ -274,7 +276,7 @@ impl<P: Clone + Serialize + DeserializeOwned> SavedFor<P> {
         })
     }
 
-    /// Writes it: `path`, and the file beside it.
+    /// Writes it: `path`, and the file beside it. Both are whole before either replaces what was there.
     ///
     /// # Errors
     ///
@@ -282,11 +284,28 @@ impl<P: Clone + Serialize + DeserializeOwned> SavedFor<P> {
     pub fn save(&self, path: &Path) -> Result<(), FileError> {
         let described = beside(path)?;
         let (text, numbers) = self.encode();
-        for (path, bytes) in [(path, numbers.as_slice()), (&described, text.as_bytes())] {
-            fs::write(path, bytes).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
+        let files = [(described.as_path(), text.as_bytes()), (path, numbers.as_slice())];
+        let failed = |path: &Path, source| FileError::System { path: path.to_owned(), source };
+        let staged = files.map(|(path, bytes)| Ok((path, stage(path, bytes).map_err(|source| failed(path, source))?)));
+        for (path, temporary) in staged.into_iter().collect::<Result<Vec<_>, FileError>>()? {
+            temporary.persist(path).map_err(|error| failed(path, error.error))?;
         }
         Ok(())
     }
+}
+
+/// A whole file beside `path`, under a name of its own.
+fn stage(path: &Path, bytes: &[u8]) -> io::Result<TempPath> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".unfinished-");
+    // As any file: what the user's mask leaves.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    Ok(file.into_temp_path())
 }
 
 /// The network with these numbers.
@@ -379,6 +398,18 @@ mod tests {
         let first = fs::read(&path).unwrap();
         saved().save(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), first, "the same policy is the same bytes");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else stays");
+    }
+
+    #[test]
+    fn the_numbers_that_were_there_stay_where_what_describes_others_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.safetensors");
+        fs::write(&path, "of before").unwrap();
+        fs::create_dir(path.with_extension("json")).unwrap();
+        let said = saved().save(&path).unwrap_err().to_string();
+        assert!(said.contains("p.json: "), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of before");
     }
 
     #[test]
