@@ -26,6 +26,9 @@ use crate::research::progress;
 use crate::research::threads;
 use crate::table;
 
+/// A scenario's key for its seed.
+pub const SEED: &str = "run.seed";
+
 /// Which scenario, what it says otherwise, and how the answer looks.
 #[derive(Debug, clap::Args)]
 pub struct ScenarioArgs {
@@ -239,7 +242,13 @@ pub fn write_then_print(
 /// What `--set` and `--seed` say instead of the scenario.
 pub fn overrides(set: &[String], seed: Option<u64>) -> Result<Vec<Override>, Failure> {
     let mut overrides = set.iter().map(|change| Override::set(change)).collect::<Result<Vec<_>, _>>()?;
-    overrides.extend(seed.map(|seed| Override::new(format!("--seed {seed}"), "run.seed", seed.to_string())));
+    if let (Some(seed), Some(set)) = (seed, overrides.iter().find(|set| set.key() == SEED)) {
+        return Err(Failure::new(format!(
+            "--seed {seed}: --set {SEED}={} gives a seed, too; expected one of them",
+            set.value()
+        )));
+    }
+    overrides.extend(seed.map(|seed| Override::new(format!("--seed {seed}"), SEED, seed.to_string())));
     Ok(overrides)
 }
 
