@@ -105,8 +105,12 @@ def main(arguments: list[str] | None = None) -> int:
             again=args.again, backend="ray", address=args.ray,
         )  # fmt: skip
     except KeyboardInterrupt:
-        print(f"anabranch: interrupted: what is over is kept in {args.out}; the same command goes on from there",
-              file=sys.stderr)  # fmt: skip
+        how = (
+            f"the same command runs all points again, and without --again what {args.out} has of the others counts"
+            if args.again
+            else "the same command goes on from there"
+        )
+        print(f"anabranch: interrupted: what is over is kept in {args.out}; {how}", file=sys.stderr)
         return INTERRUPTED
     except PointsFailed as error:
         result, failures = error.result, error.result["failed"]

@@ -6,6 +6,7 @@ use anabranch_net::identity_file;
 use anabranch_proto::seal::Identity;
 
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// Arguments of `key`.
 #[derive(Debug, clap::Args)]
@@ -62,6 +63,6 @@ impl IdentityArg {
 
 /// Prints the public key.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    println!("{}", args.identity.load_or_make()?.public());
+    print_line!("{}", args.identity.load_or_make()?.public())?;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
+#![deny(clippy::print_stdout, reason = "it panics on a full disk: `print_line!` fails instead")]
+
 mod browser;
 mod controllers;
 mod demo;

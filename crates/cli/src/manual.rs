@@ -10,6 +10,7 @@ use clap_complete::Shell;
 
 use crate::Cli;
 use crate::failure::Failure;
+use crate::printer::on_stdout;
 
 /// The command's name.
 const NAME: &str = "anabranch";
@@ -37,7 +38,7 @@ pub struct Man {
 pub fn completions(args: &Completions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
-    io::stdout().write_all(&script).map_err(|error| Failure::new(format!("cannot write the completions: {error}")))
+    on_stdout(|stdout| stdout.write_all(&script))
 }
 
 /// Writes the manual.
@@ -47,9 +48,7 @@ pub fn man(args: &Man) -> Result<(), Failure> {
     command.build();
     let Some(folder) = &args.folder else {
         let page = page(command).map_err(|error| Failure::new(format!("cannot write the manual: {error}")))?;
-        return io::stdout()
-            .write_all(&page)
-            .map_err(|error| Failure::new(format!("cannot write the manual: {error}")));
+        return on_stdout(|stdout| stdout.write_all(&page));
     };
     let cannot = |error: io::Error| Failure::new(format!("cannot write the manual to {}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(cannot)?;

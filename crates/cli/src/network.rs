@@ -24,6 +24,7 @@ use ipnet::IpNet;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer::print_line;
 use crate::transfer_bar;
 
 /// How often the display is renewed and Ctrl-C is looked for.
@@ -163,12 +164,11 @@ pub fn any_address(like: SocketAddr) -> SocketAddr {
     if like.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() }
 }
 
-/// Says a line to people: on standard output, unless that is for one JSON object.
+/// Says a line to people: on standard output, unless that is for one JSON object, or cannot be written: what is only said
+/// ends nothing that is under way.
 pub fn say(json: bool, line: &str) {
-    if json {
+    if json || print_line!("{line}").is_err() {
         eprintln!("{line}");
-    } else {
-        println!("{line}");
     }
 }
 

@@ -116,7 +116,19 @@ pub fn unwritable(error: &io::Error) -> Failure {
     Failure::new(format!("standard output cannot be written: {error}"))
 }
 
-/// Prints a line on standard output.
-pub fn print_line(line: &str) -> Result<(), Failure> {
-    writeln!(io::stdout().lock(), "{line}").map_err(|error| unwritable(&error))
+/// Prints on standard output what `print` writes.
+pub fn on_stdout(print: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    print(&mut stdout).and_then(|()| stdout.flush()).map_err(|error| unwritable(&error))
 }
+
+/// Prints a line on standard output, for `print_line!`.
+pub fn line(line: impl std::fmt::Display) -> Result<(), Failure> {
+    on_stdout(|stdout| writeln!(stdout, "{line}"))
+}
+
+/// `println!` that fails where standard output cannot be written, and does not panic.
+macro_rules! print_line {
+    ($($text:tt)*) => { $crate::printer::line(format_args!($($text)*)) };
+}
+pub(crate) use print_line;

@@ -31,6 +31,7 @@ use self::metrics::{Metrics, Snapshot};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount, LimitKind, socket_address};
+use crate::printer::print_line;
 
 /// How long datagrams are gathered while they come a few at a time, so that the relay wakes once for them: what it costs
 /// follows how many it finds. Over three relays, there and back, that is 6 ms at most, and nothing where they come seldom.
@@ -169,7 +170,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "forwarded_bytes": counters.forwarded_bytes,
             "discarded_datagrams": discards,
         });
-        println!("{summary}");
+        print_line!("{summary}")?;
     }
     Ok(())
 }

@@ -144,7 +144,12 @@ pub fn estimate_of_runs(runs: &[f64], confidence: f64) -> Option<Interval> {
         return None;
     }
     let (mean, spread, batches) = (mean(runs)?, variance(runs)?, runs.len());
-    let half_width = student_t(confidence, batches - 1) * libm::sqrt(spread / batches as f64);
+    // So far a mean of equal values may lie beside them: nothing is uncertain then.
+    let rounding = batches as f64 * f64::EPSILON * mean.abs();
+    let half_width = match libm::sqrt(spread) <= rounding {
+        true => 0.0,
+        false => student_t(confidence, batches - 1) * libm::sqrt(spread / batches as f64),
+    };
     Some(Interval { mean, half_width, batches, confidence })
 }
 
@@ -187,6 +192,17 @@ mod tests {
         assert!((got.mean - 12.0).abs() < 1e-12 && (got.half_width - 25.412_409_472_349_4).abs() < 1e-9);
         assert_eq!(estimate_of_runs(&[10.0], 0.95), None);
         assert_eq!(estimate_of_runs(&[10.0, f64::NAN], 0.95), None);
+    }
+
+    #[test]
+    fn equal_runs_have_an_interval_without_width_though_their_mean_is_rounded() {
+        for value in [0.1, 4.321, -7.7e-9, 0.0, 1e17 / 3.0] {
+            for runs in [2, 3, 6, 10, 35, 1000] {
+                assert_eq!(estimate_of_runs(&vec![value; runs], 0.95).unwrap().half_width, 0.0, "{runs} of {value}");
+            }
+        }
+        let apart = estimate_of_runs(&[0.1, 0.1, 0.1 + 1e-14], 0.95).unwrap();
+        assert!(apart.half_width > 1e-15);
     }
 
     #[test]

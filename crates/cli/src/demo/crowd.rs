@@ -22,6 +22,7 @@ use super::view::View;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
+use crate::printer::print_line;
 use anabranch_lab::physical::{self, Sizes};
 
 /// The limit of each peer in the thesis.
@@ -78,11 +79,14 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
     // Before its clock starts: agreeing on keys takes a moment.
     let mut runtime = Runtime::new(NoFiles)?;
     sockets.serve(&mut runtime, members, super::delays(args.seed, peers))?;
-    println!(
+    print_line!(
         "{peers} peers, each relaying, receiving and sending to random others over {} relays; \
          controller {}, seed {}, {} s",
-        args.hops, args.controller.name, args.seed, args.seconds
-    );
+        args.hops,
+        args.controller.name,
+        args.seed,
+        args.seconds
+    )?;
     let ceiling = physical::all_senders(limit, args.hops, &sizes);
     let mut series = Series::new(vec![limit; peers - 1]);
     let totals = measure(&mut runtime, interrupt, &mut series, args.seconds, &sizes, ceiling)?;
@@ -92,7 +96,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
         drop_percent: 100.0 * (totals.refused_data + totals.refused_acks) as f64 / totals.received.max(1) as f64,
     };
     let predicted = predict::predict(&crowd, args.seconds, wire::ack_len(&route))?;
-    print_figures(&runtime, &totals, &measured, &predicted, ceiling, args.hops, &sizes);
+    print_figures(&runtime, &totals, &measured, &predicted, ceiling, args.hops, &sizes)?;
     let table = Table::new("Measured and simulated", ["", "measured", "simulated"])
         .row(figures("received, B/s a peer", measured.received_bytes_per_s, predicted.received_bytes_per_s, 0))
         .row(figures("dropped, %", measured.drop_percent, predicted.drop_percent, 3));
@@ -107,7 +111,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
         ceiling: ceiling * peers as f64,
         table: Some(table),
     };
-    println!("report                {}", page::write(&page, None, &args.out)?.display());
+    print_line!("report                {}", page::write(&page, None, &args.out)?.display())?;
     Ok(())
 }
 
@@ -196,30 +200,40 @@ fn print_figures(
     ceiling: f64,
     hops: usize,
     sizes: &Sizes,
-) {
+) -> Result<(), Failure> {
     let difference = 100.0 * (measured.received_bytes_per_s / predicted.received_bytes_per_s - 1.0);
-    println!("                        measured    simulated");
-    println!(
+    print_line!("                        measured    simulated")?;
+    print_line!(
         "received, B/s a peer  {:>10.0}   {:>10.0}   {difference:+.1} %",
-        measured.received_bytes_per_s, predicted.received_bytes_per_s
-    );
-    println!("dropped, %            {:>10.3}   {:>10.3}", measured.drop_percent, predicted.drop_percent);
+        measured.received_bytes_per_s,
+        predicted.received_bytes_per_s
+    )?;
+    print_line!("dropped, %            {:>10.3}   {:>10.3}", measured.drop_percent, predicted.drop_percent)?;
     let payload = measured.received_bytes_per_s * sizes.payload / sizes.packet;
-    println!(
+    print_line!(
         "payload, B/s a peer   {payload:>10.0}   of {ceiling:.0} possible: limit / ({} x {:.0} + {hops} x {:.0}) x {:.0}",
         hops + 1,
         sizes.packet,
         sizes.ack,
         sizes.payload
-    );
-    println!(
+    )?;
+    print_line!(
         "packets               {} sent: {} arrived, {} refused; {} acknowledged in time, {} late, {} lost; {} forged ACKs",
-        totals.sent, totals.delivered, totals.refused_data, totals.acked, totals.late, totals.lost, totals.forged
-    );
+        totals.sent,
+        totals.delivered,
+        totals.refused_data,
+        totals.acked,
+        totals.late,
+        totals.lost,
+        totals.forged
+    )?;
     let counters = runtime.counters();
     let misread = counters.unreadable.total();
-    println!(
+    print_line!(
         "driver                {} datagrams received, {} unsendable, {} beyond the delay queue, {misread} unreadable",
-        counters.received, counters.out.refused, counters.overflowed
-    );
+        counters.received,
+        counters.out.refused,
+        counters.overflowed
+    )?;
+    Ok(())
 }

@@ -27,6 +27,7 @@ use super::{Args, PEERS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
+use crate::printer::{on_stdout, print_line};
 use crate::stream::demo;
 use anabranch_lab::physical::{self, Sizes};
 
@@ -106,10 +107,10 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     if let Some(sender) = runtime.machine(SENDER).sender() {
         let counters = sender.courier().counters();
         if args.json {
-            println!("{}", figures(&done, ceiling, counters));
+            print_line!("{}", figures(&done, ceiling, counters))?;
         } else {
-            print_relays(&runtime, &series.limits, &series::learned(sender.courier(), PEERS));
-            print_figures(&done, &series, ceiling, args.hops, &sizes, counters);
+            print_relays(&runtime, &series.limits, &series::learned(sender.courier(), PEERS))?;
+            print_figures(&done, &series, ceiling, args.hops, &sizes, counters)?;
         }
     }
     let right = format!("file            {}, {length} bytes, BLAKE3 {hash}: right", arrived.display());
@@ -133,10 +134,10 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
 
 /// A live stream after the file: its figures are printed, and the page tells of them.
 fn stream(out: &Path, interrupt: &Interrupt) -> Result<Report, Failure> {
-    println!();
+    print_line!("")?;
     let args = demo::Args::plain(out.join("stream"));
     let (figures, report) = demo::play(&args, interrupt)?;
-    crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
+    on_stdout(|stdout| crate::table::print(&figures.rows(), 2.., stdout))?;
     demo::write(&figures, &args.out)?;
     Ok(report)
 }
@@ -257,18 +258,19 @@ fn check(path: &Path, expected: blake3::Hash) -> Result<(), Failure> {
     Err(Failure::new(format!("{} does not have the hash of the file that was sent", path.display())))
 }
 
-fn print_relays(runtime: &Runtime<Peer>, limits: &[Rate], learned: &[Option<f64>]) {
-    println!("relay       limit     learned  forwarded  refused");
+fn print_relays(runtime: &Runtime<Peer>, limits: &[Rate], learned: &[Option<f64>]) -> Result<(), Failure> {
+    print_line!("relay       limit     learned  forwarded  refused")?;
     for (number, (limit, learned)) in limits.iter().zip(learned).enumerate() {
         let counters = runtime.machine(number).relay().counters();
-        println!(
+        print_line!(
             "{number:>5}  {:>8}/s  {:>8}/s  {:>9}  {:>7}",
             Amount(limit.bytes_per_sec()).to_string(),
             learned.map_or("-".to_owned(), |rate| Amount(rate).to_string()),
             counters.forwarded,
             counters.refused_data + counters.refused_acks
-        );
+        )?;
     }
+    Ok(())
 }
 
 /// What `--json` says.
@@ -294,23 +296,28 @@ fn print_figures(
     hops: usize,
     sizes: &Sizes,
     counters: &SendCounters,
-) {
+) -> Result<(), Failure> {
     let mean = done.length as f64 / done.took.as_secs_f64();
     let percent = |rate: f64| 100.0 * rate / ceiling;
-    println!("time            {:.1} s, from the first greeting to the checked file", done.took.as_secs_f64());
-    println!("goodput         {}/s on average, {:.0} % of what is possible", Amount(mean), percent(mean));
+    print_line!("time            {:.1} s, from the first greeting to the checked file", done.took.as_secs_f64())?;
+    print_line!("goodput         {}/s on average, {:.0} % of what is possible", Amount(mean), percent(mean))?;
     if let Some(best) = series.best(BEST) {
-        println!("  best {BEST} s     {}/s, {:.0} %", Amount(best), percent(best));
+        print_line!("  best {BEST} s     {}/s, {:.0} %", Amount(best), percent(best))?;
     }
-    println!(
+    print_line!(
         "possible        {}/s: sum of limits / ({hops} x ({:.0} + {:.0})) x {:.0}",
         Amount(ceiling),
         sizes.packet,
         sizes.ack,
         sizes.payload
-    );
-    println!(
+    )?;
+    print_line!(
         "packets         {}: {} acknowledged in time, {} late, {} lost; {} forged ACKs",
-        counters.sent, counters.acked, counters.late, counters.lost, counters.forged
-    );
+        counters.sent,
+        counters.acked,
+        counters.late,
+        counters.lost,
+        counters.forged
+    )?;
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! `anabranch onion attack`: an adversary that owns c of n relays, and has their logs.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::on_stdout;
 use crate::research::progress;
 use crate::research::run::ScenarioArgs;
 use crate::table;
@@ -63,16 +64,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     bar.end();
     let (lines, staged) = done?;
-    let mut stdout = io::stdout().lock();
-    lines.iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
+    // First: where nobody reads standard output any more, printing ends the program.
     for (path, file) in staged {
         file.commit()?;
         eprintln!("wrote {}", path.display());
     }
-    if !args.what.json {
-        writeln!(stdout, "in {} s", short(started.elapsed().as_secs_f64()))?;
-    }
-    Ok(())
+    on_stdout(|stdout| {
+        lines.iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
+        match args.what.json {
+            true => Ok(()),
+            false => writeln!(stdout, "in {} s", short(started.elapsed().as_secs_f64())),
+        }
+    })
 }
 
 /// What is printed, and the files that have not their names yet.

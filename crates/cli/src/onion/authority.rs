@@ -14,7 +14,8 @@ use super::metrics::{self, AuthorityFigures, Metrics};
 use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network::socket_address;
+use crate::network::{say, socket_address};
+use crate::printer::print_line;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,7 +53,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // The key may be asked for while the authority runs.
     let Some(path) = &args.network else {
         let key = SecretKey::from_seed(&args.state.look_into(VERB)?.seed(KEY)?);
-        println!("{}", digits(&key.public()));
+        print_line!("{}", digits(&key.public()))?;
         return Ok(());
     };
     let folder = args.state.open(VERB)?;
@@ -79,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     runtime.block_on(async {
         let listener =
             TcpListener::bind(listen).await.map_err(|why| Failure::new(format!("cannot listen at {listen}: {why}")))?;
-        println!("authority at {}", listener.local_addr()?);
+        print_line!("authority at {}", listener.local_addr()?)?;
         let node = AuthorityNode::new(authority, others, clock, listener);
         let stop = async {
             while !interrupt.is_raised() {
@@ -97,7 +98,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             match event {
                 AuthorityEvent::Keep => return folder.save(SEEN, &authority.state()),
                 AuthorityEvent::Published { epoch, hash, relays } => {
-                    println!("epoch {epoch}: {relays} relays, {hash}");
+                    say(false, &format!("epoch {epoch}: {relays} relays, {hash}"));
                 }
                 AuthorityEvent::NoAgreement { ballot, votes, signed } => eprintln!(
                     "epoch {}: no list of relays by ballot {}: {votes} votes counted, {signed} signed what this authority \

@@ -24,6 +24,7 @@ use crate::browser;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
+use crate::printer::print_line;
 use browse::Browsed;
 use pages::{LONGEST, Pages, Site, fetch};
 use part::{Part, free, processor_s, processor_s_of_ended};
@@ -217,11 +218,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         proxy,
         tor,
     };
-    if args.json {
-        println!("{}", serde_json::to_string(&measured)?);
-    } else {
-        show(&measured);
-    }
+    // First: where nobody reads standard output any more, printing ends the program.
     if let Some(out) = &args.out {
         let seen: Vec<Seen> =
             notes.iter().map(|(path, began_s)| Seen::read(path, *began_s)).collect::<Result<_, _>>()?;
@@ -229,7 +226,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         report::of(&measured, &seen, &names).write(&path)?;
         eprintln!("wrote {}", path.display());
     }
-    Ok(())
+    if args.json { print_line!("{}", serde_json::to_string(&measured)?) } else { show(&measured) }
 }
 
 /// Whether a relay is an exit: every sixth.
@@ -265,61 +262,67 @@ fn go_on(socks: &str, site: SocketAddr, interrupt: &Interrupt) {
     }
 }
 
-fn show(measured: &Measured) {
+fn show(measured: &Measured) -> Result<(), Failure> {
     let Pages { first_page_s, small_page_s, large_bytes, large_s, mb_per_s, large_processor_s } = measured.pages;
-    println!("the first page came after {first_page_s:.2} s, others of 50 KiB after {small_page_s:.2} s");
-    println!("{} MB in {large_s:.2} s: {mb_per_s:.1} MB/s", large_bytes / 1_000_000);
+    print_line!("the first page came after {first_page_s:.2} s, others of 50 KiB after {small_page_s:.2} s")?;
+    print_line!("{} MB in {large_s:.2} s: {mb_per_s:.1} MB/s", large_bytes / 1_000_000)?;
     if let Some(seconds) = large_processor_s {
-        println!(
+        print_line!(
             "all parts together took {seconds:.2} s of processor time for it, {:.2} s in all",
             measured.processor_s
-        );
+        )?;
     }
     if let Some(tor) = &measured.tor {
-        show_tor(tor);
+        show_tor(tor)?;
     }
     match measured.curl {
-        Some(true) => println!("curl got the same page"),
-        Some(false) => println!("curl did not get the page"),
-        None => println!("there is no curl here"),
+        Some(true) => print_line!("curl got the same page")?,
+        Some(false) => print_line!("curl did not get the page")?,
+        None => print_line!("there is no curl here")?,
     }
     match (measured.chromium, measured.chromium_page_s) {
         (Some(true), Some(seconds)) => {
-            println!("a Chromium got a page and its {} parts in {seconds:.2} s", site::PARTS)
+            print_line!("a Chromium got a page and its {} parts in {seconds:.2} s", site::PARTS)?
         }
-        (Some(_), _) => println!("a Chromium did not get the page and all its parts"),
-        (None, _) => println!("no page was opened in a Chromium"),
+        (Some(_), _) => print_line!("a Chromium did not get the page and all its parts")?,
+        (None, _) => print_line!("no page was opened in a Chromium")?,
     }
-    println!(
+    print_line!(
         "what relays came to know: packets passed on, handed to clients (guards), taken by an exit; senders' keys"
-    );
+    )?;
     for (number, knew) in measured.knew.iter().enumerate() {
         let of = |key: &str| knew.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
         let line = (of("forwarded"), of("to_clients"), of("delivered"), of("keys_set_up"));
-        println!("  relay {number:>3}: {:>8} {:>8} {:>8}   {:>6}", line.0, line.1, line.2, line.3);
+        print_line!("  relay {number:>3}: {:>8} {:>8} {:>8}   {:>6}", line.0, line.1, line.2, line.3)?;
     }
+    Ok(())
 }
 
-fn show_tor(tor: &Tor) {
-    println!(
+fn show_tor(tor: &Tor) -> Result<(), Failure> {
+    print_line!(
         "Tor {} beside it, {} authorities and {} relays of which {} are exits, ready after {:.1} s:",
-        tor.version, tor.authorities, tor.relays, tor.exits, tor.ready_s
-    );
+        tor.version,
+        tor.authorities,
+        tor.relays,
+        tor.exits,
+        tor.ready_s
+    )?;
     for (name, way) in tor.ways() {
         let Way { pages, .. } = way;
-        println!(
+        print_line!(
             "  {name}: {} MB in {:.2} s: {:.1} MB/s; the first page after {:.2} s, others after {:.2} s",
             pages.large_bytes / 1_000_000,
             pages.large_s,
             pages.mb_per_s,
             pages.first_page_s,
             pages.small_page_s
-        );
+        )?;
         if let Some(seconds) = pages.large_processor_s {
-            println!("    {seconds:.2} s of processor time for the file; {}", way.carried());
+            print_line!("    {seconds:.2} s of processor time for the file; {}", way.carried())?;
         }
     }
-    println!("  {}", tor.took());
+    print_line!("  {}", tor.took())?;
+    Ok(())
 }
 
 fn state(folder: &Path, name: &str) -> String {

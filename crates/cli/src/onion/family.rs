@@ -8,6 +8,7 @@ use anabranch_onion::directory::SecretKey;
 
 use super::network::digits;
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// Arguments of `onion family`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +26,7 @@ pub struct Args {
 /// Prints the family's public key.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let seed: Seed = identity_file::load_or_make(&args.file)?;
-    println!("{}", digits(&SecretKey::from_seed(seed.secret()).public()));
+    print_line!("{}", digits(&SecretKey::from_seed(seed.secret()).public()))?;
     Ok(())
 }
 

@@ -23,6 +23,7 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
+use crate::printer::print_line;
 use crate::stream::local;
 
 /// What was seen of the directory.
@@ -221,7 +222,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     say(args.json, &format!("sent {} packets, received {}", done.packets_sent, done.packets_received));
     if args.json {
-        println!("{}", serde_json::to_string(&done)?);
+        print_line!("{}", serde_json::to_string(&done)?)?;
     }
     Ok(())
 }

@@ -28,6 +28,7 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, socket_address};
+use crate::printer::print_line;
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";
@@ -200,7 +201,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let words = format!("forwarded {} packets, handed {} to clients", done.forwarded, done.to_clients);
     network::say(args.json, &words);
     if args.json {
-        println!("{}", serde_json::to_string(&done)?);
+        print_line!("{}", serde_json::to_string(&done)?)?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use super::network::{NetworkArg, StateArg};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{Amount, say};
+use crate::printer::print_line;
 use crate::send::parcel::{Parcel, ParcelSource};
 use crate::transfer_bar::BYTES;
 
@@ -132,12 +133,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     "bytes_per_second": bytes as f64 / took.max(1e-9),
                     "sessions": sessions,
                 });
-                println!("{summary}");
+                print_line!("{summary}")?;
             } else {
                 let rate = Amount(bytes as f64 / took.max(1e-9));
-                println!("sent {} as {name}: {bytes} bytes in {took:.1} s, {rate}/s", parcel.title);
+                print_line!("sent {} as {name}: {bytes} bytes in {took:.1} s, {rate}/s", parcel.title)?;
                 if resumed > 0 {
-                    println!("{resumed} bytes of it had come before");
+                    print_line!("{resumed} bytes of it had come before")?;
                 }
             }
             Ok(())

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::network::socket_address;
 use crate::number::short;
+use crate::printer::{on_stdout, print_line};
 use crate::table;
 
 /// What names of metrics begin with.
@@ -88,10 +89,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
         };
         let figures = figures.iter().map(|figure| (figure.name.as_str(), value(figure))).collect();
-        println!("{}", serde_json::to_string(&Json { of: &of, figures, if_somebody_runs: seen })?);
+        print_line!("{}", serde_json::to_string(&Json { of: &of, figures, if_somebody_runs: seen })?)?;
         return Ok(());
     }
-    println!("{of} at {}", args.address);
+    print_line!("{of} at {}", args.address)?;
     let row = |figure: &Figure, label: &Option<String>, value: f64| {
         let help = label.as_ref().map_or(figure.help.clone(), |label| format!("{}: {label}", figure.help));
         // A whole number is a count.
@@ -102,16 +103,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .iter()
         .flat_map(|figure| figure.values.iter().map(move |(label, value)| row(figure, label, *value)))
         .collect();
-    table::print(&rows, 0..1, &mut std::io::stdout().lock())?;
+    on_stdout(|stdout| table::print(&rows, 0..1, stdout))?;
     if !seen.is_empty() {
-        println!();
+        print_line!("")?;
         let percent = |share: f64| format!("{} %", short(100.0 * share));
         let head = ["if somebody runs", "a guard is theirs", "a session is linked"].map(str::to_owned).to_vec();
         let rows = seen.iter().map(|seen| {
             let whose = format!("{} of the relays, {}", percent(seen.share), seen.relays);
             vec![whose, percent(seen.a_guard_is_theirs), percent(seen.a_session_is_linked)]
         });
-        table::print(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), 1.., &mut std::io::stdout().lock())?;
+        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+        on_stdout(|stdout| table::print(&rows, 1.., stdout))?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network;
+use crate::printer::print_line;
 use crate::relays;
 use crate::transfer_bar::{BYTES, HASHING};
 
@@ -114,7 +115,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     display.finish_and_clear();
     match outcome {
         Ok(Some(done)) => {
-            say(args, &done);
+            say(args, &done)?;
             Ok(())
         }
         Ok(None) => Err(Failure::interrupted(format_args!("{file} was not sent"))),
@@ -160,7 +161,7 @@ fn factory(args: &Args) -> Result<Factory, Failure> {
     Ok(factory)
 }
 
-fn say(args: &Args, done: &Done) {
+fn say(args: &Args, done: &Done) -> Result<(), Failure> {
     let seconds = done.took.as_secs_f64();
     if args.json {
         let name = args.file.file_name().unwrap_or(args.file.as_os_str()).to_string_lossy();
@@ -182,30 +183,29 @@ fn say(args: &Args, done: &Done) {
             "round_trip_ms": ms(done.flow.smoothed_rtt),
             "least_round_trip_ms": ms(done.flow.min_rtt),
         });
-        println!("{summary}");
-        return;
+        return print_line!("{summary}");
     }
     let rate = done.length as f64 * 8e-6 / seconds.max(1e-9);
-    println!(
+    print_line!(
         "sent {} to {} as {}: {} bytes in {seconds:.2} s, {rate:.1} Mbit/s with {}",
         args.file.display(),
         args.to,
         done.name,
         done.length,
         args.controller.name
-    );
+    )?;
     if done.resumed > 0 {
-        println!("{} bytes of it had come before", done.resumed);
+        print_line!("{} bytes of it had come before", done.resumed)?;
     }
     let ms = |span: Option<Duration>| match span {
         Some(span) => format!("{:.2} ms", span.as_millis_f64()),
         None => "unknown".to_owned(),
     };
-    println!(
+    print_line!(
         "{} packets, {} lost; round trip {}, {} at least",
         done.packets,
         done.packets_lost,
         ms(done.flow.smoothed_rtt),
         ms(done.flow.min_rtt)
-    );
+    )
 }

@@ -34,6 +34,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::network::{self, Amount};
+use crate::printer::print_line;
 use crate::relays::Named;
 
 /// So long the sender has to come over the relays: longer than it tries.
@@ -170,13 +171,13 @@ fn receive(
     }
     let seconds = taken.arrived.seconds();
     match (store.unpacked_names(), taken.failure()) {
-        (Some(names), _) => report(args, &offer, &names, seconds),
+        (Some(names), _) => report(args, &offer, &names, seconds)?,
         // What was being unpacked failed because of that.
         (None, Some(_)) if interrupt.is_raised() => return Err(Failure::interrupted("no file has arrived")),
         (None, Some(failure)) => return Err(kept_if_whole(args, failure, &store, resumption)),
         (None, None) => {
             let names: Vec<String> = taken.arrived.files.iter().map(|(name, _)| name.clone()).collect();
-            report(args, &offer, &names, seconds);
+            report(args, &offer, &names, seconds)?;
         }
     }
     Ok(true)
@@ -204,7 +205,9 @@ fn unpack_kept(
     let mut store = store_of(args, offer, interrupt)?;
     match store.unpack_kept(&archive.offer()) {
         Ok(is_whole) => {
-            store.unpacked_names().inspect(|names| report(args, offer, names, 0.0));
+            if let Some(names) = store.unpacked_names() {
+                report(args, offer, &names, 0.0)?;
+            }
             Ok(is_whole)
         }
         Err(_) if interrupt.is_raised() => Err(Failure::interrupted("nothing was received")),
@@ -375,7 +378,7 @@ async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<O
     Ok((!is_yes).then(|| "it is not wanted".to_owned()))
 }
 
-fn report(args: &Args, offer: &Offer, names: &[String], seconds: f64) {
+fn report(args: &Args, offer: &Offer, names: &[String], seconds: f64) -> Result<(), Failure> {
     let paths: Vec<String> = names.iter().map(|name| args.out.join(name).display().to_string()).collect();
     if args.json {
         let summary = json!({
@@ -386,9 +389,10 @@ fn report(args: &Args, offer: &Offer, names: &[String], seconds: f64) {
             "travelled_bytes": offer.travelling,
             "seconds": seconds,
         });
-        println!("{summary}");
+        print_line!("{summary}")?;
     } else if offer.packing == Packing::Tar {
         let bytes = Amount(offer.bytes as f64);
-        println!("received {}: {} files, {bytes}, hash right", paths.join(", "), offer.files);
+        print_line!("received {}: {} files, {bytes}, hash right", paths.join(", "), offer.files)?;
     }
+    Ok(())
 }

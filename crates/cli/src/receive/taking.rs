@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::arrivals::{Arrived, Only, say};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer::print_line;
 use crate::transfer_bar::BYTES;
 
 /// What carries files to a receiver.
@@ -89,7 +90,7 @@ impl Taken {
         if manner.json {
             let mut summary = self.arrived.summary(manner.folder);
             summary.extend(more);
-            println!("{}", Value::Object(summary));
+            print_line!("{}", Value::Object(summary))?;
         }
         Ok(())
     }

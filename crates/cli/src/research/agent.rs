@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let path = args.identity.clone().map_or_else(identity_file::agent_path, Ok)?;
     let identity: PeerIdentity = identity_file::load_or_make(&path)?;
     let (Some(link), Some(device)) = (&args.link, &args.device) else {
-        println!("{}", identity.public());
+        crate::printer::print_line!("{}", identity.public())?;
         return Ok(());
     };
     let device = Device::new(device)?;

@@ -2,13 +2,12 @@
 
 mod stream;
 
-use std::io::{self, Write};
-
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::summary::FlowsSummary;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::{Emulable, OnRealPackets, read, say};
 use crate::research::progress;
 use crate::research::run::{ScenarioArgs, timed_under};
@@ -62,14 +61,13 @@ fn flows(args: &Args, scenario: &FlowScenario) -> Result<(), Failure> {
         let both = [FlowsSummary::of(&scenario, &simulated), FlowsSummary::of(&scenario, &measured)];
         add(&mut lines, &scenario, &both);
     }
-    let mut stdout = io::stdout().lock();
     if args.what.json {
         let lines: Vec<_> = lines.iter().map(Line::to_json).collect();
-        writeln!(stdout, "{}", json!({ "repeats": args.repeat, "saturated": saturated, "lines": lines }))?;
+        print_line!("{}", json!({ "repeats": args.repeat, "saturated": saturated, "lines": lines }))?;
     } else {
         let headers = ["flow", "controller", "", "simulated", "emulated", "difference"].map(str::to_owned).to_vec();
         let rows: Vec<Vec<String>> = [headers].into_iter().chain(lines.iter().map(Line::to_row)).collect();
-        table::print(&rows, 3.., &mut stdout)?;
+        on_stdout(|stdout| table::print(&rows, 3.., stdout))?;
     }
     if saturated > 0 {
         return Err(Failure::new(format!(

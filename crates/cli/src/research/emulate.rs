@@ -93,6 +93,7 @@ fn flows(args: &Args, mut scenario: FlowScenario) -> Result<(), Failure> {
         scenario: &scenario,
         measured: &measured,
         name: &name,
+        heading: "",
         wall_s,
         out: args.out.as_deref(),
         json: args.what.json,

@@ -4,7 +4,7 @@ mod on_packets;
 mod on_sockets;
 mod training;
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,6 +21,7 @@ use serde::Serialize;
 use self::on_sockets::Processes;
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::{on_stdout, print_line};
 use crate::research::progress;
 use crate::table;
 
@@ -120,9 +121,8 @@ fn list(out: Option<&Path>) -> Result<(), Failure> {
         row.extend(out.map(|out| state(&out.join(experiment.id).join("rows.json"))));
         rows.push(row);
     }
-    println!("Judged figures by how their range came to be (of a quick run: agree/disagree/open)");
-    table::print(&rows, 1..=Kind::ALL.len(), &mut io::stdout().lock())?;
-    Ok(())
+    print_line!("Judged figures by how their range came to be (of a quick run: agree/disagree/open)")?;
+    on_stdout(|stdout| table::print(&rows, 1..=Kind::ALL.len(), stdout))
 }
 
 /// What the results in `rows` say: how many figures agree.
@@ -186,15 +186,15 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         totals: Totals::of_rows(&rows),
         rows: &rows,
     };
-    if args.json {
-        println!("{}", serde_json::to_string(&json)?);
-    } else {
-        print(&json, experiment)?;
-    }
-    if let Some(out) = out {
-        write(&out, experiment, &json, report)?;
-    }
-    Ok(())
+    // First: where nobody reads standard output any more, printing ends the program. Where there is no room for files,
+    // the figures are printed all the same.
+    let written = out.map_or(Ok(()), |out| write(&out, experiment, &json, report));
+    let printed = match args.json {
+        true => print_line!("{}", serde_json::to_string(&json)?),
+        false => on_stdout(|stdout| print(&json, experiment, stdout)),
+    };
+    written?;
+    printed
 }
 
 /// Folders that a run has made, to say early that it can't: those that are still empty go when it ends.
@@ -231,8 +231,8 @@ fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -
     }
 }
 
-fn print(json: &Summary<'_>, experiment: &Experiment) -> io::Result<()> {
-    println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
+fn print(json: &Summary<'_>, experiment: &Experiment, stdout: &mut impl Write) -> io::Result<()> {
+    writeln!(stdout, "{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s)?;
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
     let rows = json.rows.iter().map(|row| {
         let ours = match row.ci95 {
@@ -245,9 +245,8 @@ fn print(json: &Summary<'_>, experiment: &Experiment) -> io::Result<()> {
     });
     let headers = ["  subject", "metric", "unit", "ours", "paper", "verdict", "kind", "note"];
     let rows: Vec<Vec<String>> = [headers.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
-    table::print(&rows, 3..5, &mut io::stdout().lock())?;
-    println!("{}", json.totals);
-    Ok(())
+    table::print(&rows, 3..5, stdout)?;
+    writeln!(stdout, "{}", json.totals)
 }
 
 /// A verdict as a cell of a page.
@@ -326,7 +325,7 @@ fn write_files(out: &Path, report: &Report, rows: &impl Serialize) -> Result<(),
     report.write(&out.join("report.html"))?;
     write_atomically(&out.join("rows.json"), |file| {
         serde_json::to_writer_pretty(&mut *file, rows)?;
-        std::io::Write::write_all(file, b"\n")
+        file.write_all(b"\n")
     })?;
     eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
     Ok(())

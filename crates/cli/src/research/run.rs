@@ -4,7 +4,7 @@ pub mod application;
 pub mod flows;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, StdoutLock, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +20,14 @@ use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
+use crate::printer::on_stdout;
 use crate::research::memory;
 use crate::research::progress;
 use crate::research::threads;
 use crate::table;
+
+/// A scenario's key for its seed.
+pub const SEED: &str = "run.seed";
 
 /// Which scenario, what it says otherwise, and how the answer looks.
 #[derive(Debug, clap::Args)]
@@ -81,6 +85,8 @@ pub struct Args {
 pub struct Asked {
     /// Its name for people.
     name: String,
+    /// What is printed before its figures: its name, if there are several.
+    heading: String,
     scenario: AnyScenario,
     out: Option<PathBuf>,
     json: bool,
@@ -94,14 +100,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let overrides = args.what.overrides()?;
     let folders = folders(&paths, args.out.as_deref())?;
     let asked = paths.iter().zip(folders).map(|(path, out)| args.ask(path, out, &overrides));
-    let asked: Vec<Asked> = asked.collect::<Result<_, Failure>>()?;
+    let mut asked: Vec<Asked> = asked.collect::<Result<_, Failure>>()?;
     for out in asked.iter().filter_map(|asked| asked.out.as_ref()) {
         create_dir(out)?;
     }
     let progress = progress::until_interrupted()?;
-    for (index, asked) in asked.iter().enumerate() {
+    for (index, asked) in asked.iter_mut().enumerate() {
         if !args.what.json && !args.more.is_empty() {
-            println!("{}{}", if index > 0 { "\n" } else { "" }, asked.name);
+            asked.heading = format!("{}{}\n", if index > 0 { "\n" } else { "" }, asked.name);
         }
         match &asked.scenario {
             AnyScenario::Overlay(scenario) => overlay(asked, scenario, &progress),
@@ -134,7 +140,15 @@ impl Args {
             Some(is) if formats != Formats::default() => Err(Failure::new(format!(
                 "{name}: --qlog and --pcap are for flows over links; this is {is}, whose report --out writes"
             ))),
-            _ => Ok(Asked { name, scenario, out, json: self.what.json, threads: self.threads, formats }),
+            _ => Ok(Asked {
+                name,
+                heading: String::new(),
+                scenario,
+                out,
+                json: self.what.json,
+                threads: self.threads,
+                formats,
+            }),
         }
     }
 }
@@ -197,13 +211,11 @@ fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Resu
     let (measured, wall_s) = timed_on(asked.threads, progress, scenario, &asked.name)?;
     let summary = Summary::of(&measured);
     let finished = Finished { scenario, measured: &measured, summary: &summary, name: &asked.name, wall_s };
-    let mut stdout = io::stdout().lock();
-    let printed = match asked.json {
+    let print = |stdout: &mut StdoutLock<'_>| match asked.json {
         true => writeln!(stdout, "{}", finished.to_json()),
-        false => print(&finished, &mut stdout),
+        false => write!(stdout, "{}", asked.heading).and_then(|()| print(&finished, stdout)),
     };
-    say_written(asked.out.as_deref(), |out| finished.write(out))?;
-    printed?;
+    write_then_print(asked.out.as_deref(), |out| finished.write(out), print)?;
     if finished.interrupted() {
         let (done, all) = (measured.seconds.len(), scenario.seconds);
         return Err(Failure::interrupted(format!("these are the first {done} of {all} simulated seconds")));
@@ -211,22 +223,32 @@ fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Resu
     Ok(())
 }
 
-/// Writes the files of a run that is over, and says which. Its figures have been printed before, for where there is no room
-/// for files; that nobody reads those is no reason to write none.
-pub fn say_written(
+/// Writes the files of a run that is over, says which, and prints its figures. Files come first: where nobody reads standard
+/// output any more, printing ends the program. Where there is no room for files, the figures are printed all the same.
+pub fn write_then_print(
     out: Option<&Path>,
     write: impl FnOnce(&Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError>,
+    print: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    for (path, what) in out.map(write).transpose()?.into_iter().flatten() {
+    let written = out.map(write).transpose();
+    for (path, what) in written.iter().flatten().flatten() {
         eprintln!("wrote {}: {what}", path.display());
     }
-    Ok(())
+    let printed = on_stdout(print);
+    written?;
+    printed
 }
 
 /// What `--set` and `--seed` say instead of the scenario.
 pub fn overrides(set: &[String], seed: Option<u64>) -> Result<Vec<Override>, Failure> {
     let mut overrides = set.iter().map(|change| Override::set(change)).collect::<Result<Vec<_>, _>>()?;
-    overrides.extend(seed.map(|seed| Override::new(format!("--seed {seed}"), "run.seed", seed.to_string())));
+    if let (Some(seed), Some(set)) = (seed, overrides.iter().find(|set| set.key() == SEED)) {
+        return Err(Failure::new(format!(
+            "--seed {seed}: --set {SEED}={} gives a seed, too; expected one of them",
+            set.value()
+        )));
+    }
+    overrides.extend(seed.map(|seed| Override::new(format!("--seed {seed}"), SEED, seed.to_string())));
     Ok(overrides)
 }
 

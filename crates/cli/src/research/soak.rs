@@ -1,6 +1,5 @@
 //! `anabranch soak`: what ships, in simulated networks in which everything goes wrong.
 
-use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::print_line;
 use crate::research::progress;
 use crate::research::threads;
 
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, None) => (args.seed, Length::Hours(args.hours)),
     };
     if let Some(seed) = args.repeat.filter(|_| !args.json) {
-        println!("{:#?}", Case::draw(seed));
+        print_line!("{:#?}", Case::draw(seed))?;
     }
     let progress = progress::until_interrupted()?;
     let bar = progress::show(&progress, "soak");
@@ -90,13 +90,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let wall_s = started.0.elapsed().as_secs_f64();
     let processor_s = (processor_time() - started.1).as_secs_f64();
     bar.end();
-    let mut stdout = io::stdout().lock();
     if args.json {
         let repeat = soaked.failures.iter().map(command).collect();
         let json = Json { seed: first, wall_s, processor_s, soaked: &soaked, repeat };
-        writeln!(stdout, "{}", serde_json::to_string(&json)?)?;
+        print_line!("{}", serde_json::to_string(&json)?)?;
     } else {
-        print(&soaked, wall_s, processor_s, &mut stdout)?;
+        print(&soaked, wall_s, processor_s)?;
     }
     verdict(soaked.failures.len(), soaked.interrupted, soaked.cases)
 }
@@ -114,28 +113,27 @@ fn verdict(failed: usize, is_interrupted: bool, cases: u64) -> Result<(), Failur
 fn streams(args: &Args) -> Result<(), Failure> {
     let (first, cases) = args.repeat.map_or((args.seed, args.cases.unwrap_or(STREAMS)), |seed| (seed, 1));
     if let Some(seed) = args.repeat.filter(|_| !args.json) {
-        println!("{:#?}", streams::draw(seed));
+        print_line!("{:#?}", streams::draw(seed))?;
     }
     let progress = progress::until_interrupted()?;
     let bar = progress::show(&progress, "soak");
     let started = Instant::now();
     let soaked = streams::soak(first, cases, args.threads.map(NonZeroUsize::get), &progress);
     bar.end();
-    let mut stdout = io::stdout().lock();
     if args.json {
-        writeln!(stdout, "{}", serde_json::to_string(&soaked)?)?;
+        print_line!("{}", serde_json::to_string(&soaked)?)?;
     } else {
         let streams::Soaked { cases, viewers, started: playing, killed, overloaded, forged, packet_hops, .. } = &soaked;
         let hours = short(soaked.simulated_hours);
-        writeln!(stdout, "{cases} cases, {hours} simulated hours of live streams, seeds from {first} on")?;
-        writeln!(stdout, "viewers  {viewers} came, {playing} began to play, {killed} died at once")?;
-        writeln!(stdout, "refused  {overloaded} attempts to join, for want of room")?;
-        writeln!(stdout, "forged   {forged} packets were found to be")?;
-        writeln!(stdout, "no miss  in {} cases", soaked.without_a_miss)?;
-        writeln!(stdout, "{packet_hops} packets in {} s", short(started.elapsed().as_secs_f64()))?;
+        print_line!("{cases} cases, {hours} simulated hours of live streams, seeds from {first} on")?;
+        print_line!("viewers  {viewers} came, {playing} began to play, {killed} died at once")?;
+        print_line!("refused  {overloaded} attempts to join, for want of room")?;
+        print_line!("forged   {forged} packets were found to be")?;
+        print_line!("no miss  in {} cases", soaked.without_a_miss)?;
+        print_line!("{packet_hops} packets in {} s", short(started.elapsed().as_secs_f64()))?;
         for found in &soaked.failures {
-            writeln!(stdout, "BROKEN   {}: {}", serde_json::to_string(&found.rule)?, found.what)?;
-            writeln!(stdout, "         anabranch soak --streams --repeat {}", found.seed)?;
+            print_line!("BROKEN   {}: {}", serde_json::to_string(&found.rule)?, found.what)?;
+            print_line!("         anabranch soak --streams --repeat {}", found.seed)?;
         }
     }
     verdict(soaked.failures.len(), soaked.interrupted, soaked.cases)
@@ -145,38 +143,30 @@ fn streams(args: &Args) -> Result<(), Failure> {
 fn coordination(args: &Args) -> Result<(), Failure> {
     let (first, cases) = args.repeat.map_or((args.seed, args.cases.unwrap_or(COORDINATORS)), |seed| (seed, 1));
     if let Some(seed) = args.repeat.filter(|_| !args.json) {
-        println!("{:#?}", coordination::Case::draw(seed));
+        print_line!("{:#?}", coordination::Case::draw(seed))?;
     }
     let progress = progress::until_interrupted()?;
     let bar = progress::show(&progress, "soak");
     let started = Instant::now();
     let soaked = coordination::soak(first, cases, args.threads.map(NonZeroUsize::get), &progress);
     bar.end();
-    let mut stdout = io::stdout().lock();
     if args.json {
-        writeln!(stdout, "{}", serde_json::to_string(&soaked)?)?;
+        print_line!("{}", serde_json::to_string(&soaked)?)?;
     } else {
         let coordination::Soaked { cases, directives, ignored, leases_ended, lost, .. } = &soaked;
         let coordination::Soaked { coordinator_crashes, agent_crashes, partitions, .. } = &soaked;
         let hours = short(soaked.simulated_hours);
-        writeln!(stdout, "{cases} cases, {hours} simulated hours of coordinators, seeds from {first} on")?;
-        writeln!(
-            stdout,
-            "directives  {directives} were followed, {ignored} came too late, {leases_ended} leases ended"
-        )?;
-        writeln!(stdout, "faults      {lost} messages lost, {partitions} partitions")?;
+        print_line!("{cases} cases, {hours} simulated hours of coordinators, seeds from {first} on")?;
+        print_line!("directives  {directives} were followed, {ignored} came too late, {leases_ended} leases ended")?;
+        print_line!("faults      {lost} messages lost, {partitions} partitions")?;
         if soaked.never_at_rest > 0 {
-            writeln!(
-                stdout,
-                "not judged  {} links, at which leases ended to the end and beyond",
-                soaked.never_at_rest
-            )?;
+            print_line!("not judged  {} links, at which leases ended to the end and beyond", soaked.never_at_rest)?;
         }
-        writeln!(stdout, "crashes     {coordinator_crashes} of coordinators, {agent_crashes} of agents")?;
-        writeln!(stdout, "in {} s", short(started.elapsed().as_secs_f64()))?;
+        print_line!("crashes     {coordinator_crashes} of coordinators, {agent_crashes} of agents")?;
+        print_line!("in {} s", short(started.elapsed().as_secs_f64()))?;
         for found in &soaked.failures {
-            writeln!(stdout, "BROKEN   {}: {}", serde_json::to_string(&found.rule)?, found.what)?;
-            writeln!(stdout, "         anabranch soak --coordination --repeat {}", found.seed)?;
+            print_line!("BROKEN   {}: {}", serde_json::to_string(&found.rule)?, found.what)?;
+            print_line!("         anabranch soak --coordination --repeat {}", found.seed)?;
         }
     }
     verdict(soaked.failures.len(), soaked.interrupted, soaked.cases)
@@ -204,33 +194,32 @@ fn list<K: Serialize, N: ToString>(entries: impl IntoIterator<Item = (K, N)>) ->
     Ok(entries?.join(", "))
 }
 
-fn print(soaked: &Soaked, wall_s: f64, processor_s: f64, stdout: &mut impl Write) -> Result<(), Failure> {
+fn print(soaked: &Soaked, wall_s: f64, processor_s: f64) -> Result<(), Failure> {
     let Soaked { cases, simulated_hours, under_way_hours, transfers, published, events, troubles, .. } = soaked;
     let busy = 100.0 * under_way_hours / simulated_hours.max(f64::MIN_POSITIVE);
     let hours = short(*simulated_hours);
-    writeln!(stdout, "{cases} cases, {hours} simulated hours, {} % of them with a transfer under way", short(busy))?;
-    writeln!(stdout, "over     {}", list(&soaked.fabrics)?)?;
-    writeln!(stdout, "{transfers} transfers begun, {published} files published")?;
-    writeln!(stdout, "ended    {}", list(&soaked.endings)?)?;
+    print_line!("{cases} cases, {hours} simulated hours, {} % of them with a transfer under way", short(busy))?;
+    print_line!("over     {}", list(&soaked.fabrics)?)?;
+    print_line!("{transfers} transfers begun, {published} files published")?;
+    print_line!("ended    {}", list(&soaked.endings)?)?;
     let mut wrong = serde_json::to_value(troubles)?;
     if let Some(liars) = wrong.as_object_mut() {
         liars.remove("liars");
-        writeln!(stdout, "faults   {}", list(liars.iter())?)?;
+        print_line!("faults   {}", list(liars.iter())?)?;
     }
-    writeln!(stdout, "liars    {}", list(&troubles.liars)?)?;
+    print_line!("liars    {}", list(&troubles.liars)?)?;
     let (longest, seed) = soaked.longest_after_calm_s;
-    writeln!(stdout, "longest  {} s from the last trouble to the end, with seed {seed}", short(longest))?;
+    print_line!("longest  {} s from the last trouble to the end, with seed {seed}", short(longest))?;
     let speed = simulated_hours / processor_s;
-    writeln!(
-        stdout,
+    print_line!(
         "{events} events in {} s, {} s of processor time: {} simulated hours a second of it",
         short(wall_s),
         short(processor_s),
         short(speed)
     )?;
     for found in &soaked.failures {
-        writeln!(stdout, "BROKEN   {}: {}", found.invariant, found.what)?;
-        writeln!(stdout, "         {}", command(found))?;
+        print_line!("BROKEN   {}: {}", found.invariant, found.what)?;
+        print_line!("         {}", command(found))?;
     }
     Ok(())
 }

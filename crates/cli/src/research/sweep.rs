@@ -15,8 +15,9 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::{on_stdout, print_line};
 use crate::research::progress;
-use crate::research::run::overrides;
+use crate::research::run::{SEED, overrides};
 use crate::research::threads;
 use crate::table;
 
@@ -55,6 +56,7 @@ pub struct Args {
 
 /// Runs what is missing of the sweep, until its end or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    check_said_once(args)?;
     if let Some(address) = &args.ray {
         return on_ray::run(args, address.as_deref());
     }
@@ -80,19 +82,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let finished = swept.outcomes.iter().flatten().filter(|outcome| outcome.failed().is_none()).count();
     let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
-    let mut stdout = io::stdout().lock();
     let mut object = json!({
         "scenario": sweep.name, "points": [], "combinations": [], "failed": [], "finished": finished, "skipped": swept.skipped,
         "wall_s": wall_s, "interrupted": outcomes.is_none(),
     });
     let Some(outcomes) = outcomes else {
         if args.json {
-            writeln!(stdout, "{object}")?;
+            print_line!("{object}")?;
         }
-        return Err(Failure::interrupted(format!(
-            "{finished} of {all} points are over and kept in {}; the same command goes on from there",
-            args.out.display()
-        )));
+        let out = args.out.display();
+        return Err(Failure::interrupted(match args.again {
+            // Which of them are of this time is written nowhere.
+            true => format!(
+                "{finished} of {all} points were run again and are kept in {out}; the same command runs all of them again, \
+                 and without --again what {out} has of the others counts"
+            ),
+            false => {
+                format!("{finished} of {all} points are over and kept in {out}; the same command goes on from there")
+            }
+        }));
     };
     let written = sweep.write(&args.out, &outcomes)?;
     if args.json {
@@ -100,10 +108,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         for key in ["points", "combinations", "failed"] {
             object[key] = results[key].clone();
         }
-        writeln!(stdout, "{object}")?;
+        print_line!("{object}")?;
     } else {
-        print(&sweep, &outcomes, &mut stdout)?;
-        writeln!(stdout, "{all} points, {wall_s:.2} s")?;
+        on_stdout(|stdout| print(&sweep, &outcomes, stdout))?;
+        print_line!("{all} points, {wall_s:.2} s")?;
     }
     for (path, what) in written {
         eprintln!("wrote {}: {what}", path.display());
@@ -120,6 +128,23 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         failures.len(),
         args.out.display()
     )))
+}
+
+/// Refuses a key that `--set` gives one value and `--grid` or `--seeds` several.
+fn check_said_once(args: &Args) -> Result<(), Failure> {
+    for set in overrides(&args.set, None)? {
+        let key = set.key();
+        let other = match args.grid.iter().any(|grid| grid.key == key) {
+            true => "--grid",
+            false if key == SEED && args.seeds.is_some() => "--seeds",
+            false => continue,
+        };
+        return Err(Failure::new(format!(
+            "--set {key}={}: {other} gives values of {key}, too; expected one of them",
+            set.value()
+        )));
+    }
+    Ok(())
 }
 
 /// A line for each combination, with means over the seeds.

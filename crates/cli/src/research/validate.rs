@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::print_line;
 use crate::research::progress;
 
 /// Arguments of `validate`.
@@ -78,9 +79,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let wall_s = started.elapsed().as_secs_f64();
     if args.json {
         let json = Json { wall_s, checks: &checks, outside: &outside, skipped: &skipped, failed };
-        println!("{}", serde_json::to_string(&json)?);
+        print_line!("{}", serde_json::to_string(&json)?)?;
     } else {
-        print(&checks, &outside, &skipped, wall_s);
+        print(&checks, &outside, &skipped, wall_s)?;
     }
     if let Some(path) = drawn? {
         eprintln!("wrote {}: each controller's window over time", path.display());
@@ -98,7 +99,7 @@ fn draw(out: &Path, progress: &Progress) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn print(checks: &[Check], outside: &[Check], skipped: &[String], wall_s: f64) {
+fn print(checks: &[Check], outside: &[Check], skipped: &[String], wall_s: f64) -> Result<(), Failure> {
     let header = ["model", "held against", "quantity", "ours", "theirs", "difference", "bound", ""].map(str::to_owned);
     let judged = checks.iter().map(|check| (check, if check.holds() { "holds" } else { "DOES NOT HOLD" }));
     let rows = judged.chain(outside.iter().map(|check| (check, "no check"))).map(|(check, verdict)| {
@@ -121,10 +122,11 @@ fn print(checks: &[Check], outside: &[Check], skipped: &[String], wall_s: f64) {
         (0..8).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
     for row in rows {
         let line: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
-        println!("{}", line.join("  ").trim_end());
+        print_line!("{}", line.join("  ").trim_end())?;
     }
     for skipped in skipped {
-        println!("skipped {skipped}");
+        print_line!("skipped {skipped}")?;
     }
-    println!("{} checks in {wall_s:.1} s; {} figures outside of their model", checks.len(), outside.len());
+    print_line!("{} checks in {wall_s:.1} s; {} figures outside of their model", checks.len(), outside.len())?;
+    Ok(())
 }

@@ -23,6 +23,7 @@ use super::{Args, HOPS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
+use crate::printer::print_line;
 use crate::transfer_bar::BYTES;
 
 /// So long a sender tries to take leave: the next burst is at most a second away.
@@ -270,14 +271,18 @@ impl Done {
                 "forged_acks": counters.forged,
                 "round_trip_ms": rtt.map(Duration::as_millis_f64),
             });
-            println!("{summary}");
+            print_line!("{summary}")?;
             return Ok(());
         }
-        println!("sent {} to {to} as {name}: {travelled} bytes in {seconds:.1} s, {}/s", parcel.title, Amount(rate));
+        print_line!(
+            "sent {} to {to} as {name}: {travelled} bytes in {seconds:.1} s, {}/s",
+            parcel.title,
+            Amount(rate)
+        )?;
         if *resumed > 0 {
-            println!("{resumed} bytes of it had come before");
+            print_line!("{resumed} bytes of it had come before")?;
         }
-        println!(
+        print_line!(
             "{} packets: {} acknowledged in time, {} late, {} lost; {} forged ACKs{}",
             counters.sent,
             counters.acked,
@@ -285,7 +290,7 @@ impl Done {
             counters.lost,
             counters.forged,
             rtt.map(|rtt| format!("; round trip {:.1} ms", rtt.as_millis_f64())).unwrap_or_default()
-        );
+        )?;
         Ok(())
     }
 }

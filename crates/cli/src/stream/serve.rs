@@ -26,7 +26,7 @@ use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{self, Printer};
+use crate::printer::{Printer, print_line};
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -183,9 +183,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
     if args.json {
         let line = serde_json::json!({ "link": about.link.to_string(), "page": http.page() });
-        printer::print_line(&line.to_string())?;
+        print_line!("{line}")?;
     } else {
-        printer::print_line(&about.link.to_string())?;
+        print_line!("{}", about.link)?;
         eprintln!("watch it with: anabranch stream watch {}", about.link);
         eprintln!("page and players here: {}", http.page());
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::{Place, names};
 
 /// Thirty senders over sixty relays, without guards.
-const SMALL: &str = "\
+pub const SMALL: &str = "\
 [run]
 seconds = 30
 seed = 3

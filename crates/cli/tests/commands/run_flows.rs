@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::{Place, gives_what_its_seed_says, names};
 
 /// Two flows, one of which ends.
-const SMALL: &str = "\
+pub const SMALL: &str = "\
 [run]
 seconds = 12
 goodput_from_s = 2

@@ -101,6 +101,38 @@ fn an_interrupted_sweep_goes_on_to_the_same_result() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn an_interrupted_sweep_of_all_points_again_does_not_say_that_it_goes_on() {
+    let place = Place::new(SMALL);
+    let long = ["sweep", "s.toml", "--set", "run.seconds=1000000", "--out", "out", "--again"];
+    let said = place.interrupt(&long, || place.path("out").join("points").exists(), "-INT");
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.stderr.contains("0 of 1 points were run again"), "{said:?}");
+    assert!(said.stderr.contains("the same command runs all of them again"), "{said:?}");
+}
+
+#[test]
+fn a_key_with_a_value_of_its_own_is_not_swept_over() {
+    let place = Place::new(SMALL);
+    let refused = |more: &[&str], why: &str| {
+        place.say(&[&["sweep", "s.toml", "--out", "out"], more].concat()).refuses(why);
+        assert!(!place.path("out").exists());
+    };
+    let grid = ["--grid", "overlay.relays=1,2"];
+    refused(
+        &[&grid[..], &["--set", "overlay.relays = 2"]].concat(),
+        "--set overlay.relays=2: --grid gives values of overlay.relays, too; expected one of them",
+    );
+    refused(
+        &["--seeds", "3", "--set", "run.seed=4"],
+        "--set run.seed=4: --seeds gives values of run.seed, too; expected one of them",
+    );
+    place
+        .say(&["run", "s.toml", "--seed", "3", "--set", "run.seed=4"])
+        .refuses("--seed 3: --set run.seed=4 gives a seed, too; expected one of them");
+}
+
 /// A folder of programs with a `python3` whose answer to the question of what is missing is `answer`, and that writes
 /// down its arguments otherwise.
 #[cfg(unix)]

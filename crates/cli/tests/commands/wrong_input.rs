@@ -279,6 +279,56 @@ fn a_full_disk_is_said_and_leaves_nothing_half_written() {
     assert!(place.names("small").is_empty(), "{:?}", place.names("small"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_output_that_cannot_be_written_is_said() {
+    let place = Place::new(SMALL);
+    let world = ["bench", "world", "--flows", "2", "--repeat", "1"];
+    for arguments in [
+        &["controllers"][..],
+        &["reproduce", "--list"],
+        &["soak", "--repeat", "1"],
+        &["completions", "bash"],
+        &["man"],
+        &world,
+        &[&world[..], &["--json"]].concat(),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = place.command(arguments).stdout(full).output().unwrap();
+        crate::common::said(output).refuses("standard output cannot be written: No space left on device");
+    }
+}
+
+/// Files come before what is printed: a reader that has gone ends the program while it prints.
+#[cfg(unix)]
+#[test]
+fn who_does_not_get_the_figures_has_the_files() {
+    let place = Place::new(SMALL);
+    std::fs::write(place.path("flows.toml"), super::run_flows::SMALL).unwrap();
+    std::fs::write(place.path("attack.toml"), super::onion_attack::SMALL).unwrap();
+    let measured = ["report.html", "series.parquet", "summary.json"];
+    for (arguments, folder, files) in [
+        (&["run", "s.toml", "--out", "run"][..], "run", &measured[..]),
+        (&["run", "s.toml", "flows.toml", "--out", "runs"], "runs/s", &measured),
+        (&["run", "flows.toml", "--qlog", "--out", "flows"], "flows", &measured),
+        (&["onion", "attack", "attack.toml", "--out", "attack"], "attack", &["attack.json"]),
+        (
+            &["reproduce", "remy-golden", "--quick", "--json", "--out", "papers"],
+            "papers/remy-golden",
+            &["report.html", "rows.json"],
+        ),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = place.command(arguments).stdout(writer).output().unwrap();
+        let said = crate::common::said(output);
+        assert!(said.code.is_none(), "the signal has ended it: {said:?}");
+        let names = place.names(folder);
+        assert!(files.iter().all(|file| names.iter().any(|name| name == file)), "{arguments:?}: {names:?}");
+    }
+    assert!(place.names("flows").iter().any(|name| name.ends_with(".sqlog")), "{:?}", place.names("flows"));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_reader_that_has_seen_enough_ends_the_program_quietly() {

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// A host's budget in bits per second: control's hundredth of it holds no report and no directive up.
 const EACH_BITS_PER_S: u64 = 100_000_000;
@@ -83,10 +84,10 @@ struct Json {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let json = measure(args)?;
     if args.json {
-        println!("{}", serde_json::to_string(&json)?);
+        print_line!("{}", serde_json::to_string(&json)?)?;
         return Ok(());
     }
-    println!(
+    print_line!(
         "{} agents, each {} ms: {:.0} reports and {:.0} directives a second take {:.1} % of a core, {:.1} us a report; all had a \
          budget after {:.1} s",
         json.agents,
@@ -96,7 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         100.0 * json.processor_share,
         json.processor_us_per_report,
         json.enrolled_after_s
-    );
+    )?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// Arguments of `bench dumbbell`.
 #[derive(Debug, clap::Args)]
@@ -49,30 +50,37 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut rows = Vec::new();
     if !args.json {
-        println!("million data packets over the bottleneck a second of processor time (fastest of {})", args.repeat);
-        println!(
+        print_line!(
+            "million data packets over the bottleneck a second of processor time (fastest of {})",
+            args.repeat
+        )?;
+        print_line!(
             "{:<18} {:>12} {:>12} {:>10} {:>14}",
-            "controller", "bottleneck", "packets", "million/s", "events/packet"
-        );
+            "controller",
+            "bottleneck",
+            "packets",
+            "million/s",
+            "events/packet"
+        )?;
     }
     for controller in controllers {
         for &rate in &args.rates {
             let row = measure(args, controller, rate)?;
             if !args.json {
-                println!(
+                print_line!(
                     "{:<18} {:>5} Mbit/s {:>12} {:>10.2} {:>14.2}",
                     row.controller,
                     rate.bits_per_sec() / 1_000_000,
                     row.data_packets,
                     row.million_packets_per_s,
                     row.events_per_packet
-                );
+                )?;
             }
             rows.push(row);
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string(&rows)?);
+        print_line!("{}", serde_json::to_string(&rows)?)?;
     }
     Ok(())
 }

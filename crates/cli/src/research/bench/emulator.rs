@@ -27,6 +27,7 @@ use anabranch_testbed::tun::{Block, Tun, TunConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
@@ -130,12 +131,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut rows: Vec<Vec<Row>> = Vec::new();
     if !args.json {
-        println!(
+        print_line!(
             "packets of {PACKET} B, {} ms, {} s; delay error beyond the model's prediction, the median of {} runs \
              (and the best)",
-            args.delay_ms, args.seconds, args.repeat
-        );
-        println!(
+            args.delay_ms,
+            args.seconds,
+            args.repeat
+        )?;
+        print_line!(
             "{:>12} {:>6} {:>10} {:>19} {:>10} {:>10} {:>8} {:>16} {:>18} {:>5}",
             "rate",
             "load",
@@ -147,21 +150,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "packets/s",
             "share of the rate",
             "cpu"
-        );
+        )?;
     }
     for &rate in &args.rates {
         let runs = (0..args.repeat).map(|_| measure(args, rate)).collect::<Result<Vec<_>, _>>()?;
         if !args.json {
-            print(&runs);
+            print(&runs)?;
         }
         rows.push(runs);
     }
     if args.json {
-        println!("{}", serde_json::to_string(&rows)?);
+        print_line!("{}", serde_json::to_string(&rows)?)?;
         return Ok(());
     }
     for runs in &rows {
-        verdict(runs);
+        verdict(runs)?;
     }
     Ok(())
 }
@@ -177,11 +180,11 @@ fn megabits(runs: &[Row]) -> String {
     format!("{} Mbit/s", runs[0].rate_bits_per_s as f64 / 1e6)
 }
 
-fn print(runs: &[Row]) {
+fn print(runs: &[Row]) -> Result<(), Failure> {
     let of = |of: fn(&Row) -> f64| median_and_least(runs, of);
     let (p99, best_p99) = of(|row| row.delay.error_p99_ms);
     let (lost_share, best_lost_share) = of(|row| 1.0 - row.rate.share);
-    println!(
+    print_line!(
         "{:>12} {:>6.2} {:>10.3} {:>9.3} ({:>7.3}) {:>10.3} {:>10.3} {:>6.0} % {:>16.0} {:>8.2} % ({:>5.2}) {:>3.0} %",
         megabits(runs),
         of(|row| row.load).0,
@@ -195,30 +198,32 @@ fn print(runs: &[Row]) {
         100.0 * (1.0 - lost_share),
         100.0 * (1.0 - best_lost_share),
         100.0 * of(|row| row.rate.busy).0,
-    );
+    )?;
+    Ok(())
 }
 
 /// Says where a target is missed, and what the emulator warned of.
-fn verdict(runs: &[Row]) {
+fn verdict(runs: &[Row]) -> Result<(), Failure> {
     let name = megabits(runs);
     let (p99, best_p99) = median_and_least(runs, |row| row.delay.error_p99_ms);
     if runs[0].rate_bits_per_s == TARGET_RATE.bits_per_sec() && p99 >= TARGET_ERROR.as_millis_f64() {
-        println!(
+        print_line!(
             "{name}: target missed: 99 % of the delays within {p99:.3} ms of the model, not {TARGET_ERROR}; best {best_p99:.3} ms"
-        );
+        )?;
     }
     let (lost, least_lost) = median_and_least(runs, |row| 1.0 - row.rate.share);
     if lost > 1.0 - TARGET_SHARE {
         let [carried, best] = [lost, least_lost].map(|lost| 100.0 * (1.0 - lost));
-        println!("{name}: target missed: {carried:.2} % of the rate carried; best {best:.2} %");
+        print_line!("{name}: target missed: {carried:.2} % of the rate carried; best {best:.2} %")?;
     }
     for (number, row) in (1..).zip(runs) {
         let (below, beyond) = (row.delay.warnings.iter(), row.rate.warnings.iter());
         let below = below.map(|warning| (MODERATE_PERCENT, warning));
         for (percent, warning) in below.chain(beyond.map(|warning| (EXCESS_PERCENT, warning))) {
-            println!("{name}, run {number}, {percent} % offered: saturated: {warning}");
+            print_line!("{name}, run {number}, {percent} % offered: saturated: {warning}")?;
         }
     }
+    Ok(())
 }
 
 fn measure(args: &Args, rate: Rate) -> Result<Row, Failure> {

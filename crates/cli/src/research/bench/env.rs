@@ -10,6 +10,7 @@ use anabranch_env::{Autoreset, Seeds, Terms, Vector, catalogue};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// Steps that a world has gone when it is reset.
 const STEPS_BEFORE_RESET: u64 = 5;
@@ -119,12 +120,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         reset_us: resetting.as_secs_f64() * 1e6 / resets as f64 / envs as f64 * f64::from(threads),
     };
     if args.json {
-        println!("{}", serde_json::to_string(&figures)?);
+        print_line!("{}", serde_json::to_string(&figures)?)?;
         return Ok(());
     }
-    println!("{} environments {} on {} threads:", figures.envs, figures.env, figures.threads);
-    println!("steps a second     {:10.0}", figures.steps_per_s);
-    println!("packets a second   {:10.0}", figures.packets_per_s);
-    println!("us a reset         {:10.2}", figures.reset_us);
+    print_line!("{} environments {} on {} threads:", figures.envs, figures.env, figures.threads)?;
+    print_line!("steps a second     {:10.0}", figures.steps_per_s)?;
+    print_line!("packets a second   {:10.0}", figures.packets_per_s)?;
+    print_line!("us a reset         {:10.2}", figures.reset_us)?;
     Ok(())
 }

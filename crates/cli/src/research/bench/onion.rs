@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// The dials that are shown when none is asked for; the last as good as never sets up a key.
 const DIALS: [u16; 5] = [1, 16, 64, 256, CACHED];
@@ -73,7 +74,7 @@ struct Dial {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let dials = args.k.map_or(DIALS.to_vec(), |k| vec![k]);
     if !args.json {
-        println!("{:>7} {:>12} {:>10} {:>10}", "k", "hops/s/core", "set-up us", "packet us");
+        print_line!("{:>7} {:>12} {:>10} {:>10}", "k", "hops/s/core", "set-up us", "packet us")?;
     }
     let mut measured = Vec::new();
     for k in dials {
@@ -81,21 +82,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         if !args.json {
             let or_none = |us: Option<f64>| us.map_or("-".to_string(), |us| format!("{us:.2}"));
             let name = if k == CACHED { "cached".to_string() } else { k.to_string() };
-            println!(
+            print_line!(
                 "{name:>7} {:>12.0} {:>10} {:>10}",
                 dial.hops_per_s_per_core,
                 or_none(dial.setup_us),
                 or_none(dial.packet_us)
-            );
+            )?;
         }
         measured.push(dial);
     }
     match (args.json, args.k, measured.as_slice()) {
-        (true, Some(_), [dial]) => println!("{}", serde_json::to_string(dial)?),
+        (true, Some(_), [dial]) => print_line!("{}", serde_json::to_string(dial)?)?,
         (true, _, dials) => {
             let standard = dials.iter().find(|dial| dial.k == PacketsPerKey::STANDARD.get());
             let standard = *standard.expect("the standard k is among those that are shown");
-            println!("{}", serde_json::to_string(&Json { standard, dials: measured })?);
+            print_line!("{}", serde_json::to_string(&Json { standard, dials: measured })?)?;
         }
         (false, ..) => {}
     }

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
+use crate::printer::print_line;
 use crate::research::memory;
 
 /// Arguments of `bench overlay`.
@@ -121,16 +122,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut sizes = Vec::new();
     if !args.json {
-        println!("{} (fastest of {})", controller.name, args.repeat);
-        println!(
+        print_line!("{} (fastest of {})", controller.name, args.repeat)?;
+        print_line!(
             "{:>8} {:>6} {:>12} {:>9} {:>8} {:>10} {:>10} {:>9} {:>10}",
-            "peers", "known", "hops", "Mhops/s", "ns/hop", "B/pair", "B/peer", "of limit", "peak MiB"
-        );
+            "peers",
+            "known",
+            "hops",
+            "Mhops/s",
+            "ns/hop",
+            "B/pair",
+            "B/peer",
+            "of limit",
+            "peak MiB"
+        )?;
     }
     for &peers in &args.peers {
         let size = measure(args, controller, peers)?;
         if !args.json {
-            println!(
+            print_line!(
                 "{:>8} {:>6} {:>12} {:>9.2} {:>8.1} {:>10.0} {:>10} {:>8.1}% {:>10}",
                 size.peers,
                 size.known_peers,
@@ -141,31 +150,31 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 size.bytes_per_peer,
                 100.0 * size.share_of_limit,
                 size.peak_memory_mib
-            );
+            )?;
         }
         if !args.json {
             for Threads { threads, shards, wall_s, speedup } in &size.threads {
-                println!("{:>8} {threads} threads, {shards} shards: {wall_s:.2} s, {speedup:.2} times one", "");
+                print_line!("{:>8} {threads} threads, {shards} shards: {wall_s:.2} s, {speedup:.2} times one", "")?;
             }
         }
         sizes.push(size);
     }
     let replications = replications(args, controller)?;
     let json = Json { controller: controller.name, sizes, replications };
-    if args.json {
-        println!("{}", serde_json::to_string(&json)?);
-    } else {
-        println!(
-            "replications on {} threads: {:.2} times one thread's",
-            json.replications.threads, json.replications.speedup
-        );
-    }
     if let Some(out) = &args.out {
         let path = out.join("report.html");
         report(&json).write(&path)?;
         eprintln!("wrote {}", path.display());
     }
-    Ok(())
+    if args.json {
+        print_line!("{}", serde_json::to_string(&json)?)
+    } else {
+        print_line!(
+            "replications on {} threads: {:.2} times one thread's",
+            json.replications.threads,
+            json.replications.speedup
+        )
+    }
 }
 
 fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> Scenario {

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// What the library's own controller is called here.
 const OWN: &str = "own-cubic";
@@ -99,16 +100,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let rows: Vec<Row> = candidates.iter().map(|candidate| row(candidate, &candidates, link.is_some())).collect();
     if args.json {
-        println!("{}", serde_json::to_string(&rows)?);
+        print_line!("{}", serde_json::to_string(&rows)?)?;
         return Ok(());
     }
-    println!("{} MB on loopback, medians of {}", args.megabytes, args.repeat);
-    println!(
+    print_line!("{} MB on loopback, medians of {}", args.megabytes, args.repeat)?;
+    print_line!(
         "{:<7} {:<18} {:>12} {:>11} {:>10} {:>10} {:>8}",
-        "library", "controller", "Mbit/s", "of its own", "CPU s/GB", "RTT ms", "lost %"
-    );
+        "library",
+        "controller",
+        "Mbit/s",
+        "of its own",
+        "CPU s/GB",
+        "RTT ms",
+        "lost %"
+    )?;
     for row in rows {
-        println!(
+        print_line!(
             "{:<7} {:<18} {:>12.1} {:>11.3} {:>10} {:>10.3} {:>8.3}",
             row.library,
             row.controller,
@@ -117,7 +124,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             row.processor_s_per_gb.map_or("-".to_owned(), |seconds| format!("{seconds:.2}")),
             row.mean_rtt_ms,
             row.lost_percent
-        );
+        )?;
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ use super::udp;
 use super::udp::ours::{self, Guard};
 use crate::failure::Failure;
 use crate::network;
+use crate::printer::print_line;
 
 /// How often a thread looks whether it shall stop.
 const TICK: Span = Span::from_millis(20);
@@ -99,10 +100,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let json = Json { udp_us_per_packet: udp::passages_us(args.hops)?, ..measure(args, folder.path())? };
     let json = Json { ratio: json.cpu_us_per_packet / json.udp_us_per_packet, ..json };
     if args.json {
-        println!("{}", serde_json::to_string(&json)?);
+        print_line!("{}", serde_json::to_string(&json)?)?;
         return Ok(());
     }
-    println!(
+    print_line!(
         "{} B over {} of {} relays without limits, {}: {} packets, {} lost, {:.1} datagrams a system call of a relay",
         args.bytes,
         args.hops,
@@ -111,9 +112,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         json.packets,
         json.lost_packets,
         json.datagrams_per_call
-    );
-    println!("processor time a packet, us: sender  receiver  relays  files    all  `bench udp`  ratio");
-    println!(
+    )?;
+    print_line!("processor time a packet, us: sender  receiver  relays  files    all  `bench udp`  ratio")?;
+    print_line!(
         "                            {:>7.2} {:>9.2} {:>7.2} {:>6.2} {:>6.2} {:>12.2} {:>6.2}",
         json.sender_us_per_packet,
         json.receiver_us_per_packet,
@@ -122,7 +123,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         json.cpu_us_per_packet,
         json.udp_us_per_packet,
         json.ratio
-    );
+    )?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
+use crate::printer::print_line;
 use crate::research::memory;
 
 /// Each viewer sends this many percent of the bitrate.
@@ -64,15 +65,22 @@ struct Size {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut sizes = Vec::new();
     if !args.json {
-        println!(
+        print_line!(
             "{:>8} {:>8} {:>9} {:>12} {:>7} {:>16} {:>10} {:>9}",
-            "viewers", "seconds", "CPU s", "hops", "us/hop", "viewer s/CPU s", "delivered", "peak MiB"
-        );
+            "viewers",
+            "seconds",
+            "CPU s",
+            "hops",
+            "us/hop",
+            "viewer s/CPU s",
+            "delivered",
+            "peak MiB"
+        )?;
     }
     for &clients in &args.clients {
         let size = measure(args, clients)?;
         if !args.json {
-            println!(
+            print_line!(
                 "{:>8} {:>8} {:>9.2} {:>12} {:>7.2} {:>16.0} {:>8.2} % {:>9}",
                 size.clients,
                 size.simulated_s,
@@ -82,12 +90,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 size.viewer_seconds_per_s,
                 size.delivered_percent,
                 size.peak_memory_mib
-            );
+            )?;
         }
         sizes.push(size);
     }
     if args.json {
-        println!("{}", serde_json::to_string(&Json { sizes })?);
+        print_line!("{}", serde_json::to_string(&Json { sizes })?)?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::network::{self, LimitKind};
+use crate::printer::print_line;
 
 /// Relays for each packet, and of networks whose receiver has a slow link.
 const HOPS: usize = 3;
@@ -106,26 +107,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.json {
         let json = Json { controller: args.controller.name, parameters, seeds: args.seeds, rows };
-        println!("{}", serde_json::to_string(&json)?);
+        print_line!("{}", serde_json::to_string(&json)?)?;
         return Ok(());
     }
     let to_home =
         if rows.iter().any(|row| is_home(row.network)) { format!(" ({HOPS_TO_HOME} to home)") } else { String::new() };
-    println!(
+    print_line!(
         "a file over {HOPS} relays for each packet{to_home}, {}, means of {} seeds",
-        args.controller.name, args.seeds
-    );
+        args.controller.name,
+        args.seeds
+    )?;
     let width = rows.iter().map(|row| row.network.len() + 1).max().unwrap_or(0).max(6);
-    println!(
+    print_line!(
         "{:width$}          share  steady  accepted     1 %    10 %     all  round trip    lost  refused  given up",
         ""
-    );
+    )?;
     for row in rows {
         if row.arrived == 0 {
-            println!("{:<width$}{:<7} {:>88}", row.network, row.limit_model, row.given_up);
+            print_line!("{:<width$}{:<7} {:>88}", row.network, row.limit_model, row.given_up)?;
             continue;
         }
-        println!(
+        print_line!(
             "{:<width$}{:<7} {:>6.1} % {:>5.1} % {:>7.2} s {:>6.2} s {:>5.2} s {:>5.2} s {:>8.1} ms {:>5.2} % {:>6.2} % {:>7}",
             row.network,
             row.limit_model,
@@ -139,7 +141,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             100.0 * row.lost,
             100.0 * row.refused,
             row.given_up
-        );
+        )?;
     }
     Ok(())
 }

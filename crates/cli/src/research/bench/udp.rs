@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use self::ours::Guard;
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// Data in a full packet: what an Ethernet frame of 1500 B holds behind the headers of IPv4
 /// and UDP and ours.
@@ -125,16 +126,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let rows: Vec<Row> = best.into_iter().flatten().collect();
     if !args.json {
-        println!("datagrams of {DATAGRAM} B over the loopback interface (best of {})", args.repeat);
-        println!(
+        print_line!("datagrams of {DATAGRAM} B over the loopback interface (best of {})", args.repeat)?;
+        print_line!(
             "{:<26} {:>12} {:>16} {:>16} {:>16}",
-            "", "arrived/s", "sender ns each", "receiver ns each", "receiver 1/CPU s"
-        );
+            "",
+            "arrived/s",
+            "sender ns each",
+            "receiver ns each",
+            "receiver 1/CPU s"
+        )?;
         for Row { what, packets_per_s, sender_ns_per_packet, receiver_ns_per_packet } in &rows {
-            println!(
+            print_line!(
                 "{what:<26} {packets_per_s:>12.0} {sender_ns_per_packet:>16.0} {receiver_ns_per_packet:>16.0} {:>16.0}",
                 1e9 / receiver_ns_per_packet
-            );
+            )?;
         }
     }
     let of = |name: &str| rows.iter().find(|row| row.what == name).map_or(f64::NAN, |row| row.receiver_ns_per_packet);
@@ -142,16 +147,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let onion_share_of_relay = of(GATHERING) / of(ONION);
     if args.json {
         let json = Json { datagram_bytes: DATAGRAM, rows, relay_share_of_forwarder, onion_share_of_relay };
-        println!("{}", serde_json::to_string(&json)?);
+        print_line!("{}", serde_json::to_string(&json)?)?;
     } else {
-        println!(
+        print_line!(
             "with full sockets the relay passes on {:.0} % of what the forwarder does",
             100.0 * relay_share_of_forwarder
-        );
-        println!(
+        )?;
+        print_line!(
             "and a relay of the onion, where one packet in 64 sets up a key, {:.0} % of what the relay does with GSO",
             100.0 * onion_share_of_relay
-        );
+        )?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use anabranch_stats::percentile;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::printer::print_line;
 
 /// The simulated time of a step.
 const STEP: Duration = Duration::from_millis(100);
@@ -91,14 +92,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         snapshot_us,
     };
     if args.json {
-        println!("{}", serde_json::to_string(&figures)?);
+        print_line!("{}", serde_json::to_string(&figures)?)?;
         return Ok(());
     }
-    println!("{} flows of {} over {}, in us (medians of {}):", args.flows, controller.name, args.rate, args.repeat);
-    println!("reset                {reset_us:8.2}");
-    println!("step of 100 ms       {step_100_ms_us:8.2}");
-    println!("observe a flow       {observe_us:8.3}");
-    println!("snapshot             {snapshot_us:8.2}");
+    print_line!("{} flows of {} over {}, in us (medians of {}):", args.flows, controller.name, args.rate, args.repeat)?;
+    print_line!("reset                {reset_us:8.2}")?;
+    print_line!("step of 100 ms       {step_100_ms_us:8.2}")?;
+    print_line!("observe a flow       {observe_us:8.3}")?;
+    print_line!("snapshot             {snapshot_us:8.2}")?;
     Ok(())
 }
 

@@ -1,7 +1,5 @@
 //! A stream in the simulator and with real peers, side by side.
 
-use std::io::{self, Write};
-
 use anabranch_lab::finished::Metrics;
 use anabranch_lab::stream::StreamMetrics;
 use anabranch_proto::stream::traffic::Overhead;
@@ -10,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Args, mean, with_spread};
 use crate::failure::Failure;
+use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::stream::{OnRealPeers, extra, say_all, verdict};
 use crate::research::progress;
 use crate::research::run::timed_under;
@@ -213,7 +212,6 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
         }));
     }
     let apart: Vec<&str> = lines.iter().filter(|line| line.disagrees()).map(|line| line.metric.label).collect();
-    let mut stdout = io::stdout().lock();
     if args.what.json {
         let lines: Vec<_> = lines.iter().map(Line::to_json).collect();
         let object = json!({
@@ -223,11 +221,11 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
             "lines": lines,
             "runs": runs,
         });
-        writeln!(stdout, "{object}")?;
+        print_line!("{object}")?;
     } else {
         let headers = ["", "simulated", "real", "difference", ""].map(str::to_owned).to_vec();
         let rows: Vec<Vec<String>> = [headers].into_iter().chain(lines.iter().map(Line::to_row)).collect();
-        table::print(&rows, 1..4, &mut stdout)?;
+        on_stdout(|stdout| table::print(&rows, 1..4, stdout))?;
     }
     verdict(&warnings)?;
     match apart[..] {

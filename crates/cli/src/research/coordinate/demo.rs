@@ -34,7 +34,7 @@ use page::{Steered, report};
 
 use super::policy;
 use crate::failure::Failure;
-use crate::printer;
+use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::{OnRealPackets, say};
 use crate::research::progress;
 use crate::research::run::timed_under;
@@ -230,11 +230,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let page = report(&scenario, &runs, &on_their_own, &coordinated);
     write(&args.out, &runs, &page)?;
     if args.json {
-        printer::print_line(&serde_json::to_string(&runs)?)?;
+        print_line!("{}", serde_json::to_string(&runs)?)?;
     } else {
-        table::print(&runs.rows(), 1.., &mut std::io::stdout().lock())?;
+        on_stdout(|stdout| table::print(&runs.rows(), 1.., stdout))?;
         if let Some(by) = &runs.by_policy {
-            printer::print_line(&by.decisions.in_words(&by.policy))?;
+            print_line!("{}", by.decisions.in_words(&by.policy))?;
         }
     }
     if let Some(beyond) = runs.by_policy.as_ref().and_then(|by| by.beyond.as_ref()) {

@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("page: {page}");
     }
     if !args.json {
-        println!("{}", node.link());
+        crate::printer::print_line!("{}", node.link())?;
     }
     eprintln!("agents come to {}; Ctrl-C ends it", node.local_addr());
     let (mut next, mut periods) = (node.now(), 0u64);

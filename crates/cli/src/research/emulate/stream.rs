@@ -1,6 +1,6 @@
 //! A stream on real packets: its viewers are processes of this very program.
 
-use std::io::{self, Write};
+use std::io::{StdoutLock, Write};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Args, say};
 use crate::failure::Failure;
 use crate::research::run::application::{rows, whole};
-use crate::research::run::{print_labelled, say_written, timed};
+use crate::research::run::{print_labelled, timed, write_then_print};
 
 /// A run with real peers.
 pub struct OnRealPeers<'a> {
@@ -110,16 +110,15 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
     }
     let (on_packets, wall_s) = timed(&OnRealPeers::new(scenario)?, &name)?;
     let finished = FinishedRun { scenario, measured: &on_packets.measured, name: &name, wall_s };
-    let mut stdout = io::stdout().lock();
-    let printed = if args.what.json {
-        let mut object = finished.to_json();
-        object["on_packets"] = extra(&on_packets);
-        writeln!(stdout, "{object}")
-    } else {
-        print_labelled(&rows(&finished, []), &mut stdout)
+    let print = |stdout: &mut StdoutLock<'_>| {
+        if args.what.json {
+            let mut object = finished.to_json();
+            object["on_packets"] = extra(&on_packets);
+            return writeln!(stdout, "{object}");
+        }
+        print_labelled(&rows(&finished, []), stdout)
     };
-    say_written(args.out.as_deref(), |out| finished.write(out))?;
-    printed?;
+    write_then_print(args.out.as_deref(), |out| finished.write(out), print)?;
     say_all(&on_packets);
     whole(&finished)?;
     verdict(&on_packets.warnings())

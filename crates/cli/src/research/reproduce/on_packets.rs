@@ -20,6 +20,7 @@ use serde::Serialize;
 use super::{Args, Facts, in_order, verdict_cell, whole, write_files};
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::{on_stdout, print_line};
 use crate::research::progress::{self, Lines};
 use crate::table;
 use anabranch_testbed::{self as testbed, Emulated};
@@ -199,14 +200,14 @@ fn one(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result
         saturated,
         runs: &runs,
     };
-    if args.json {
-        println!("{}", serde_json::to_string(&json)?);
-    } else {
-        print(&json, experiment)?;
-    }
-    if let Some(out) = out {
-        write(&out, experiment, &json, simulated.report, emulated.report)?;
-    }
+    // First, for the same reason as a simulation's.
+    let written = out.map_or(Ok(()), |out| write(&out, experiment, &json, simulated.report, emulated.report));
+    let printed = match args.json {
+        true => print_line!("{}", serde_json::to_string(&json)?),
+        false => on_stdout(|stdout| print(&json, experiment, stdout)),
+    };
+    written?;
+    printed?;
     Ok(saturated == 0)
 }
 
@@ -247,8 +248,8 @@ fn yes_or_no(value: Option<bool>) -> String {
     value.map_or("-", |yes| if yes { "yes" } else { "no" }).to_owned()
 }
 
-fn print(json: &Json, experiment: &Experiment) -> Result<(), Failure> {
-    println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
+fn print(json: &Json, experiment: &Experiment, stdout: &mut impl Write) -> io::Result<()> {
+    writeln!(stdout, "{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s)?;
     let number = |value: Option<f64>, half: Option<f64>| match (value, half) {
         (None, _) => "-".to_owned(),
         (Some(value), None) => short(value),
@@ -269,10 +270,8 @@ fn print(json: &Json, experiment: &Experiment) -> Result<(), Failure> {
         ]
     });
     let rows: Vec<Vec<String>> = [headers.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
-    let mut stdout = io::stdout().lock();
-    table::print(&rows, 3.., &mut stdout)?;
-    writeln!(stdout, "{}", carried(json))?;
-    Ok(())
+    table::print(&rows, 3.., stdout)?;
+    writeln!(stdout, "{}", carried(json))
 }
 
 /// How the runs were carried, in a sentence.

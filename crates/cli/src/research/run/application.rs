@@ -1,12 +1,12 @@
 //! A run of an application: of a stream and its viewers, of an onion overlay and its users.
 
-use std::io::{self, Write};
+use std::io::{StdoutLock, Write};
 use std::sync::Arc;
 
 use anabranch_lab::finished::{Application, FinishedRun, Metrics};
 use anabranch_lab::parallel::Progress;
 
-use super::{Asked, print_labelled, say_written, timed_under};
+use super::{Asked, print_labelled, timed_under, write_then_print};
 use crate::failure::Failure;
 
 /// Runs the scenario until its end or Ctrl-C.
@@ -16,16 +16,16 @@ where
 {
     let (measured, wall_s) = timed_under(progress, scenario, &asked.name)?;
     let finished = FinishedRun { scenario, measured: &measured, name: &asked.name, wall_s };
-    let mut stdout = io::stdout().lock();
-    let printed = if asked.json {
-        writeln!(stdout, "{}", finished.to_json())
-    } else {
+    let print = |stdout: &mut StdoutLock<'_>| {
+        if asked.json {
+            return writeln!(stdout, "{}", finished.to_json());
+        }
         let hops = finished.metrics().packet_hops() as f64;
         let clock = format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6);
-        print_labelled(&rows(&finished, [("wall clock", clock)]), &mut stdout)
+        write!(stdout, "{}", asked.heading)?;
+        print_labelled(&rows(&finished, [("wall clock", clock)]), stdout)
     };
-    say_written(asked.out.as_deref(), |out| finished.write(out))?;
-    printed?;
+    write_then_print(asked.out.as_deref(), |out| finished.write(out), print)?;
     whole(&finished)
 }
 

@@ -1,6 +1,6 @@
 //! A run of flows over links.
 
-use std::io::{self, Write};
+use std::io::{self, StdoutLock, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use anabranch_lab::parallel::{Job, Progress};
 use anabranch_report::output::Staged;
 use anabranch_scenario::flows::Stack;
 
-use super::{Asked, print_labelled, say_written, timed_under};
+use super::{Asked, print_labelled, timed_under, write_then_print};
 use crate::failure::Failure;
 use crate::table;
 
@@ -82,14 +82,22 @@ pub fn run(asked: &Asked, mut scenario: FlowScenario, progress: &Arc<Progress>) 
             (measured, Vec::new(), wall_s)
         }
     };
-    let shown =
-        Shown { scenario: &scenario, measured: &measured, name, wall_s, out: asked.out.as_deref(), json: asked.json };
-    let interrupted = shown.show()?;
-    if let (Some(out), false) = (&asked.out, records.is_empty()) {
-        let files = records.len();
-        records.into_iter().try_for_each(Staged::commit)?;
+    let shown = Shown {
+        scenario: &scenario,
+        measured: &measured,
+        name,
+        heading: &asked.heading,
+        wall_s,
+        out: asked.out.as_deref(),
+        json: asked.json,
+    };
+    let files = records.len();
+    let recorded = records.into_iter().try_for_each(Staged::commit);
+    if let (Some(out), Ok(()), 1..) = (&asked.out, &recorded, files) {
         eprintln!("wrote {files} files of packets and events into {}", out.display());
     }
+    let interrupted = shown.show()?;
+    recorded?;
     interrupted
 }
 
@@ -101,6 +109,8 @@ pub struct Shown<'a> {
     pub measured: &'a FlowsMeasured,
     /// The scenario's name.
     pub name: &'a str,
+    /// What is printed before its figures.
+    pub heading: &'a str,
     /// How long it took.
     pub wall_s: f64,
     /// Where files go.
@@ -110,18 +120,16 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Prints it and writes its files; inside, whether it was interrupted.
+    /// Writes its files and prints it; inside, whether it was interrupted.
     pub fn show(&self) -> Result<Result<(), Failure>, Failure> {
         let Shown { scenario, measured, name, wall_s, .. } = *self;
         let summary = FlowsSummary::of(scenario, measured);
         let finished = FlowsFinished { scenario, measured, summary: &summary, name, wall_s };
-        let mut stdout = io::stdout().lock();
-        let printed = match self.json {
+        let print = |stdout: &mut StdoutLock<'_>| match self.json {
             true => writeln!(stdout, "{}", finished.to_json()),
-            false => print(&finished, &mut stdout),
+            false => write!(stdout, "{}", self.heading).and_then(|()| print(&finished, stdout)),
         };
-        say_written(self.out, |out| finished.write(out))?;
-        printed?;
+        write_then_print(self.out, |out| finished.write(out), print)?;
         Ok(match finished.interrupted() {
             true => {
                 let (done, all) = (measured.length, scenario.length);

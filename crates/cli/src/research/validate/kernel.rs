@@ -3,7 +3,7 @@
 //! Runs are made several at a time, as many as the links' sum allows; one whose links were
 //! not carried as asked is thrown away and made again.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ use serde::Serialize;
 use super::Args;
 use crate::failure::Failure;
 use crate::number::short;
+use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::OnRealPackets;
 use crate::research::progress;
 use crate::table;
@@ -72,18 +73,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (comparisons, disturbed) = made?;
     let wall_s = started.elapsed().as_secs_f64();
     let differ = comparisons.iter().filter(|comparison| comparison.verdict == Verdict::Differs).count();
+    // First: where nobody reads standard output any more, printing ends the program.
+    let drawn = args.out.as_ref().map_or(Ok(()), |out| draw(out, &comparisons));
     if args.json {
         let json = Json { wall_s, comparisons: &comparisons, skipped: &skipped, disturbed, differ };
-        println!("{}", serde_json::to_string(&json)?);
+        print_line!("{}", serde_json::to_string(&json)?)?;
     } else {
-        print(&comparisons)?;
-        skipped.iter().for_each(|skipped| println!("skipped {skipped}"));
+        on_stdout(|stdout| print(&comparisons, stdout))?;
+        skipped.iter().try_for_each(|skipped| print_line!("skipped {skipped}"))?;
         let counted = comparisons.len();
-        println!("{counted} comparisons in {wall_s:.0} s; {disturbed} disturbed runs were thrown away");
+        print_line!("{counted} comparisons in {wall_s:.0} s; {disturbed} disturbed runs were thrown away")?;
     }
-    if let Some(out) = &args.out {
-        draw(out, &comparisons)?;
-    }
+    drawn?;
     if progress.is_interrupted() {
         return Err(Failure::interrupted("what had been measured until then was kept"));
     }
@@ -247,7 +248,7 @@ fn work(board: &Mutex<Board>, changed: &Condvar, ours: &[Ours], cases: &[Case], 
     }
 }
 
-fn print(comparisons: &[Comparison]) -> io::Result<()> {
+fn print(comparisons: &[Comparison], stdout: &mut impl Write) -> io::Result<()> {
     let header = ["kernel", "ours", "rate", "loss", "runs", "kernel, Mbit/s", "ours, Mbit/s", "difference", "Jain", ""];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for comparison in comparisons {
@@ -278,5 +279,5 @@ fn print(comparisons: &[Comparison]) -> io::Result<()> {
             verdict.to_owned(),
         ]);
     }
-    table::print(&rows, 2.., &mut io::stdout().lock())
+    table::print(&rows, 2.., stdout)
 }

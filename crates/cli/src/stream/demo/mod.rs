@@ -41,7 +41,7 @@ use super::status::unix_s;
 use crate::browser::{self, Browser};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer;
+use crate::printer::{on_stdout, print_line};
 
 /// What the server sends at most: a few copies of the stream.
 const SERVER: Rate = Rate::from_bits_per_sec(6_000_000);
@@ -179,14 +179,19 @@ impl Source {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let (figures, report) = play(args, &interrupt)?;
-    // First, for where there is no room for files; that nobody reads it is no reason to write none.
+    // First: where nobody reads standard output any more, printing ends the program. Where there is no room for files, the
+    // figures are printed all the same.
+    let written = write(&figures, &args.out).and_then(|file| {
+        let page = args.out.join("report.html");
+        report.write(&page)?;
+        eprintln!("wrote {} and {}", file.display(), page.display());
+        Ok(())
+    });
     let printed = match args.json {
-        true => printer::print_line(&serde_json::to_string(&figures)?),
-        false => crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock()).map_err(Failure::from),
+        true => print_line!("{}", serde_json::to_string(&figures)?),
+        false => on_stdout(|stdout| crate::table::print(&figures.rows(), 2.., stdout)),
     };
-    let (file, page) = (write(&figures, &args.out)?, args.out.join("report.html"));
-    report.write(&page)?;
-    eprintln!("wrote {} and {}", file.display(), page.display());
+    written?;
     printed
 }
 
