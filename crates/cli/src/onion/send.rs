@@ -120,6 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match sending.state() {
         SendingState::Done(name) => {
             let (bytes, resumed) = (parcel.travelling(), sending.resumed());
+            let rate = bytes.saturating_sub(resumed) as f64 / took.max(1e-9);
             if args.json {
                 let summary = json!({
                     "outcome": "sent",
@@ -130,12 +131,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     "resumed_bytes": resumed,
                     "name": name,
                     "seconds": took,
-                    "bytes_per_second": bytes as f64 / took.max(1e-9),
+                    "bytes_per_second": rate,
                     "sessions": sessions,
                 });
                 print_line!("{summary}")?;
             } else {
-                let rate = Amount(bytes as f64 / took.max(1e-9));
+                let rate = Amount(rate);
                 print_line!("sent {} as {name}: {bytes} bytes in {took:.1} s, {rate}/s", parcel.title)?;
                 if resumed > 0 {
                     print_line!("{resumed} bytes of it had come before")?;

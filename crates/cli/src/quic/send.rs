@@ -176,7 +176,7 @@ fn say(args: &Args, done: &Done) -> Result<(), Failure> {
             "name": done.name,
             "to": done.to.to_string(),
             "seconds": seconds,
-            "bytes_per_second": done.length as f64 / seconds.max(1e-9),
+            "bytes_per_second": done.length.saturating_sub(done.resumed) as f64 / seconds.max(1e-9),
             "controller": args.controller.name,
             "packets": done.packets,
             "lost_packets": done.packets_lost,
@@ -185,7 +185,7 @@ fn say(args: &Args, done: &Done) -> Result<(), Failure> {
         });
         return print_line!("{summary}");
     }
-    let rate = done.length as f64 * 8e-6 / seconds.max(1e-9);
+    let rate = done.length.saturating_sub(done.resumed) as f64 * 8e-6 / seconds.max(1e-9);
     print_line!(
         "sent {} to {} as {}: {} bytes in {seconds:.2} s, {rate:.1} Mbit/s with {}",
         args.file.display(),

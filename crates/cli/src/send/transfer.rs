@@ -251,7 +251,7 @@ impl Done {
     pub fn report(&self, json: bool, parcel: &Parcel, to: SocketAddr) -> Result<(), Failure> {
         let Done { name, took, resumed, counters, rtt } = self;
         let (travelled, seconds) = (parcel.travelling(), took.as_secs_f64());
-        let rate = travelled as f64 / seconds.max(1e-9);
+        let rate = travelled.saturating_sub(*resumed) as f64 / seconds.max(1e-9);
         if json {
             let summary = json!({
                 "outcome": "sent",
