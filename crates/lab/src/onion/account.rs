@@ -33,11 +33,25 @@ impl Account {
         let carried = since(|totals| totals.carried);
         let to_services = since(|totals| totals.to_services) * hops as f64;
         let to_users = since(|totals| totals.received - totals.loops_returned) * (hops as f64 - 1.0);
-        let arrived = to_services + to_users + since(|totals| totals.loop_hops);
+        // Of what arrives first, some was carried before; no more is lost than is carried.
+        let arrived = (to_services + to_users + since(|totals| totals.loop_hops)).min(carried);
         Account {
             idle: (capacity - carried) / capacity,
             lost: (carried - arrived) / capacity,
             beyond: (arrived - work) / capacity,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_on_its_way_when_counting_began_is_no_loss_that_was_gained() {
+        let before = OnionTotals { carried: 100, to_services: 10, ..OnionTotals::default() };
+        let totals = OnionTotals { carried: 130, to_services: 21, ..before.clone() };
+        let account = Account::new(&totals, &before, 60.0, 24.0, 3);
+        assert_eq!((account.idle, account.lost, account.beyond), (0.5, 0.0, 0.1));
     }
 }
