@@ -144,7 +144,7 @@ impl Net {
         let fast = Rate::from_bits_per_sec(self.rate.bits_per_sec() * 10);
         // What of the way is not the bottleneck's is divided between both access links. An uplink has what is the sender's.
         let access = |rtt: Duration| Access {
-            rate: fast,
+            rate: Some(fast),
             delay: Duration::from_nanos((rtt.as_nanos() / 2 - self.delay.as_nanos()) / 2),
         };
         let queue = QueueSpec::DropTail(Capacity::Bytes((self.rate * self.queue).get().max(2 * 1514)));

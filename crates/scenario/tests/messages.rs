@@ -127,6 +127,14 @@ const MISTAKES: &[Mistake] = &[
     (FLOWS, QUEUE, "loss = { to_bad = 0.1 }", &[]),
     // Names.
     (OVERLAY, Q_LEARNING, "controller = \"q-lerning\"", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"reno\"", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"flow:policy\"", &[]),
+    (
+        OVERLAY,
+        Q_LEARNING,
+        "controller = \"q-learning\"\n[[overlay.sender]]\npeers = [1]\ncontroller = \"flow:remy\"",
+        &[],
+    ),
     (OVERLAY, PEERS, "peers = 6\nlimit_model = \"windows\"", &[]),
     (FLOWS, RENO, "controller = \"rino\"", &[]),
     (FLOWS, RENO, "controller = \"kernel:reno\"\nparameters.counting = \"acks\"", &[]),
@@ -136,6 +144,8 @@ const MISTAKES: &[Mistake] = &[
     (FLOWS, "from = \"s0\"\nto = \"r0\"", "path = [\"bridges\"]", &[]),
     (FLOWS, QUEUE, "queue = { kind = \"codle\", packets = 100 }", &[]),
     (FLOWS, "[[cross", "[steering]\nlink = \"bottelneck\"\nevery_ms = 100\n[[cross", &[]),
+    (FLOWS, "[[cross", "[steering]\nlink = \"bottleneck\"\nevery_ms = 100\n[[cross", &[]),
+    (FLOWS, "[[cross", "[steering]\nlink = \"bottleneck\"\nevery_ms = 100\n[[cross", &["dumbbell.rate=unlimited"]),
     (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = \"web-serch\" }", &[]),
     (FLOWS, "name = \"first\"", "name = \"\"", &[]),
     // Parameters of a controller.

@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use crate::emulator::{EmulatorConfig, RouteConfig};
+use crate::kernel_tcp;
 use crate::namespace::{DEVICE, Namespace, TestbedError};
 use crate::netlink::Netlink;
-use crate::tun::{Block, Tun, TunConfig};
+use crate::tun::{Block, LEAST_MTU, Tun, TunConfig};
 use anabranch_control::flow::Actuator;
 use anabranch_lab::flows::FlowScenario;
 use anabranch_net::quic::identity::Identity;
@@ -98,11 +99,23 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
     if let Some(learned) = scenario.steering.as_ref().and_then(|steering| steering.policy.as_ref()) {
         check_policy(scenario, learned).or_else(refuse)?;
     }
+    // Where the list can't be read, a connection says what there is not.
+    let offered = kernel_tcp::available().ok();
     for flow in &scenario.flows {
-        let whose = match flow.stack {
+        let whose = match &flow.stack {
             Stack::Ours => continue,
             Stack::Quic => "a flow under QUIC",
-            Stack::Kernel(_) => "the kernel's TCP",
+            Stack::Kernel(name) => {
+                if let Some(offered) = offered.as_ref().filter(|offered| !offered.contains(name)) {
+                    return refuse(format!(
+                        "flow \"{}\": the kernel has no congestion control \"{name}\" (it has {}); load it: modprobe \
+                         tcp_{name}",
+                        flow.name,
+                        offered.join(", ")
+                    ));
+                }
+                "the kernel's TCP"
+            }
         };
         if flow.receivers.len() > 1 {
             return refuse(format!("flow \"{}\": {whose} has one receiver; expected one", flow.name));
@@ -121,6 +134,13 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
     let least = (LEAST_QUIC + UDP_HEADERS - HEADER) as u64;
     if data < least && scenario.flows.iter().any(|flow| flow.stack == Stack::Quic) {
         return refuse(format!("packets.data_bytes = {data}: QUIC needs longer packets; expected {least} at least"));
+    }
+    let least = u64::from(LEAST_MTU) - HEADER as u64;
+    if data < least {
+        return refuse(format!(
+            "packets.data_bytes = {data}: no device has packets so short, with {HEADER} bytes of headers; expected {least} \
+             at least"
+        ));
     }
     if data + HEADER as u64 > u64::from(u16::MAX) {
         return refuse(format!(

@@ -15,7 +15,7 @@ use crate::netlink::Netlink;
 const CONTROL: &str = "/dev/net/tun";
 
 /// Least MTU that IPv4 allows (RFC 791 section 3.2).
-const LEAST_MTU: u32 = 68;
+pub const LEAST_MTU: u32 = 68;
 
 /// IPv4 addresses with a prefix in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 mod stream;
 
+use std::io::{self, Write};
+
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::summary::FlowsSummary;
 use serde_json::json;
@@ -44,7 +46,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn flows(args: &Args, scenario: &FlowScenario) -> Result<(), Failure> {
     let name = args.what.name();
     let mut lines: Vec<Line> = Vec::new();
-    let mut saturated = 0;
+    let (mut saturated, mut warnings) = (0, Vec::new());
     let progress = progress::until_interrupted()?;
     for repeat in 0..args.repeat {
         let mut scenario = scenario.clone();
@@ -58,16 +60,23 @@ fn flows(args: &Args, scenario: &FlowScenario) -> Result<(), Failure> {
         }
         say(&emulator);
         saturated += u64::from(emulator.is_saturated());
+        warnings.extend(emulator.warnings());
         let both = [FlowsSummary::of(&scenario, &simulated), FlowsSummary::of(&scenario, &measured)];
         add(&mut lines, &scenario, &both);
     }
     if args.what.json {
         let lines: Vec<_> = lines.iter().map(Line::to_json).collect();
-        print_line!("{}", json!({ "repeats": args.repeat, "saturated": saturated, "lines": lines }))?;
+        print_line!(
+            "{}",
+            json!({ "repeats": args.repeat, "saturated": saturated, "warnings": warnings, "lines": lines })
+        )?;
     } else {
         let headers = ["flow", "controller", "", "simulated", "emulated", "difference"].map(str::to_owned).to_vec();
         let rows: Vec<Vec<String>> = [headers].into_iter().chain(lines.iter().map(Line::to_row)).collect();
-        on_stdout(|stdout| table::print(&rows, 3.., stdout))?;
+        on_stdout(|stdout| {
+            table::print(&rows, 3.., stdout)?;
+            print_invalid(&warnings, stdout)
+        })?;
     }
     if saturated > 0 {
         return Err(Failure::new(format!(
@@ -77,6 +86,11 @@ fn flows(args: &Args, scenario: &FlowScenario) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Why figures on real packets are not those of the links that were asked for, in a line each.
+fn print_invalid(warnings: &[String], stdout: &mut impl Write) -> io::Result<()> {
+    warnings.iter().try_for_each(|why| writeln!(stdout, "INVALID  {why}"))
 }
 
 fn add(lines: &mut Vec<Line>, scenario: &FlowScenario, [simulated, emulated]: &[FlowsSummary; 2]) {
@@ -145,5 +159,21 @@ fn with_spread(values: &[f64]) -> String {
     match values {
         [one] => format!("{one:.3}"),
         _ => format!("{:.3} ({low:.3} to {high:.3})", mean(values)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_says_why_its_figures_are_not_those_of_the_links() {
+        let printed = |warnings: &[&str]| {
+            let (mut text, warnings) = (Vec::new(), warnings.iter().map(|why| (*why).to_owned()).collect::<Vec<_>>());
+            print_invalid(&warnings, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(printed(&[]), "");
+        assert_eq!(printed(&["late", "later"]), "INVALID  late\nINVALID  later\n");
     }
 }

@@ -203,6 +203,24 @@ fn a_controller_that_is_made_of_a_file_says_how_that_is_given() {
     }
 }
 
+/// Where there are no namespaces, too: it is said before they are made.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_real_packets_cannot_be_is_refused_before_anything_is_made() {
+    let flow = |controller: &str, more: &str| {
+        format!("[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\ncontroller = \"{controller}\"\n{more}")
+    };
+    for verb in ["emulate", "compare"] {
+        let said = Place::new(&flow("reno", "[packets]\ndata_bytes = 15\n")).say(&[verb, "s.toml"]);
+        let why =
+            "packets.data_bytes = 15: no device has packets so short, with 52 bytes of headers; expected 16 at least";
+        assert!(said.code == Some(2) && said.stderr.contains(why), "{verb}: {said:?}");
+        let said = Place::new(&flow("kernel:copa", "")).say(&[verb, "s.toml"]);
+        let why = "flow \"flow0\": the kernel has no congestion control \"copa\" (it has ";
+        assert!(said.code == Some(2) && said.stderr.contains(why), "{verb}: {said:?}");
+    }
+}
+
 #[test]
 fn a_name_that_is_like_no_other_is_told_no_nearest_one() {
     let flow = |key: &str| format!("[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\n{key}\n");

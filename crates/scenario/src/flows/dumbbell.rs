@@ -45,7 +45,7 @@ impl Bulk {
     /// The scenario.
     pub fn scenario(&self) -> FlowScenario {
         let access_rate = if self.rate.bits_per_sec() < 100_000_000 { 100_000_000 } else { 1_000_000_000 };
-        let access = Access { rate: Rate::from_bits_per_sec(access_rate), delay: DELAY };
+        let access = Access { rate: Some(Rate::from_bits_per_sec(access_rate)), delay: DELAY };
         let queue = QueueSpec::DropTail(Capacity::Bytes((self.rate * QUEUE).get()));
         let bottleneck = LinkSpec {
             loss: if self.loss > 0.0 { LossModel::Random(Course::constant(self.loss)) } else { LossModel::None },

@@ -143,8 +143,8 @@ pub fn least(delay: &Course<Duration>) -> Duration {
 /// One sender's or receiver's own link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Access {
-    /// Its rate in each direction.
-    pub rate: Rate,
+    /// Its rate in each direction; none if packets take no time.
+    pub rate: Option<Rate>,
     /// Its propagation in each direction.
     pub delay: Duration,
 }
@@ -182,8 +182,8 @@ impl Dumbbell {
         for (i, &(sender, receiver)) in self.pairs.iter().enumerate() {
             let (s, r) = (format!("s{i}"), format!("r{i}"));
             let mut add = |from: &str, to: &str, Access { rate, delay }: Access| {
-                let link = LinkSpec::new(format!("{from}-{to}"), rate, delay).with_queue(self.access_queue);
-                topology.add(from, to, link)
+                let link = LinkSpec::new(format!("{from}-{to}"), Rate::ZERO, delay).with_queue(self.access_queue);
+                topology.add(from, to, LinkSpec { rate: rate.map(Course::constant), ..link })
             };
             let (up, down) = (add(&s, "left", sender), add("right", &r, receiver));
             let (back_up, back_down) = (add(&r, "right", receiver), add("left", &s, sender));
@@ -226,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_dumbbells_ways_are_its_shortest_paths() {
-        let access = |ms| Access { rate: Rate::from_bits_per_sec(1_000_000), delay: Duration::from_millis(ms) };
+        let rate = Some(Rate::from_bits_per_sec(1_000_000));
+        let access = |ms| Access { rate, delay: Duration::from_millis(ms) };
         let dumbbell = Dumbbell {
             pairs: vec![(access(1), access(2)), (access(3), access(0))],
             bottleneck: link("bottleneck", 10),

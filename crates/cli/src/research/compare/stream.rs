@@ -6,7 +6,7 @@ use anabranch_proto::stream::traffic::Overhead;
 use anabranch_scenario::stream::StreamScenario;
 use serde_json::{Value, json};
 
-use super::{Args, mean, with_spread};
+use super::{Args, mean, print_invalid, with_spread};
 use crate::failure::Failure;
 use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::stream::{OnRealPeers, extra, say_all, verdict};
@@ -225,7 +225,10 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
     } else {
         let headers = ["", "simulated", "real", "difference", ""].map(str::to_owned).to_vec();
         let rows: Vec<Vec<String>> = [headers].into_iter().chain(lines.iter().map(Line::to_row)).collect();
-        on_stdout(|stdout| table::print(&rows, 1..4, stdout))?;
+        on_stdout(|stdout| {
+            table::print(&rows, 1..4, stdout)?;
+            print_invalid(&warnings, stdout)
+        })?;
     }
     verdict(&warnings)?;
     match apart[..] {

@@ -78,6 +78,11 @@ pub fn on_pairs(said: &Sections<FlowKeys>) -> usize {
     flows.filter(|flow| flow.takes_pairs()).map(|flow| flow.count()).sum()
 }
 
+/// The nodes and links that flows name.
+pub fn named(said: &Sections<FlowKeys>) -> Vec<String> {
+    said.iter().flat_map(|flows| flows.iter()).flat_map(|flow| flow.named()).collect()
+}
+
 /// The flows that are described; those that say nothing about who sends to whom take the
 /// `pairs` of a dumbbell in turn. Files that they name lie in `directory`.
 pub fn read(
@@ -136,6 +141,19 @@ impl Section<FlowKeys> {
 
     fn count(&self) -> usize {
         self.count.as_ref().map_or(1, |count| **count as usize)
+    }
+
+    /// The nodes and links that it names: of copies, those of the last.
+    fn named(&self) -> Vec<String> {
+        let last = self.first.as_ref().map_or(0, |first| **first as usize) + self.count() - 1;
+        let to = self.to.as_ref().map(|to| match &**to {
+            Each::All(one) => vec![one.clone()],
+            Each::Each(list) => list.iter().map(|one| (**one).clone()).collect(),
+        });
+        let nodes = self.from.iter().map(|from| (**from).clone()).chain(to.into_iter().flatten());
+        let ways =
+            self.receivers.iter().flat_map(|ways| ways.iter()).flat_map(|way| way.path.iter().chain(way.back.iter()));
+        nodes.map(|node| numbered(&node, last)).chain(ways.map(|link| (**link).clone())).collect()
     }
 
     /// What all copies of the flow have in common.

@@ -1,5 +1,7 @@
 //! The network: a dumbbell, a star, links between any nodes.
 
+use std::collections::BTreeSet;
+
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
@@ -10,15 +12,15 @@ use super::super::error::{Problem, Span};
 use super::super::shape::{
     Each, Optional, OrStandard, Said, Section, Sections, Shape, keys, said, sections, some, span,
 };
-use super::super::values::{BitRate, HIGHEST_RATE, Millis, Name, Whole};
+use super::super::values::{HIGHEST_RATE, Millis, Name, Whole};
 use super::queues::{self, Queue};
-use super::varying::{self, LinkRate, Losses, Varying};
-use super::{MOST_HOSTS, MOST_LINKS};
+use super::varying::{self, LinkRate, Losses, MaybeUnlimited, Varying};
+use super::{MOST_HOSTS, MOST_LINKS, flow, traffic, ways};
 use crate::flows::topology::{Access, Dumbbell, Topology};
 use crate::flows::{LinkSpec, QueueSpec};
 
 /// Access links of a dumbbell are this many times as fast as its bottleneck if nothing is
-/// said, but no faster than any rate may be.
+/// said, but no faster than any rate may be; beside one without a limit they have none.
 const ACCESS_FACTOR: u64 = 10;
 
 const UNLIMITED: QueueSpec = QueueSpec::DropTail(Capacity::Unlimited);
@@ -33,11 +35,11 @@ keys! {
         loss: Optional<Losses>,
         jitter_ms: Optional<Millis>,
         reorder: Optional<bool>,
-        access_rate: Optional<Each<BitRate>>,
+        access_rate: Optional<Each<MaybeUnlimited>>,
         access_delay_ms: Optional<Each<Millis>>,
-        sender_rate: Optional<Each<BitRate>>,
+        sender_rate: Optional<Each<MaybeUnlimited>>,
         sender_delay_ms: Optional<Each<Millis>>,
-        receiver_rate: Optional<Each<BitRate>>,
+        receiver_rate: Optional<Each<MaybeUnlimited>>,
         receiver_delay_ms: Optional<Each<Millis>>,
         access_queue: Optional<Queue>,
     }
@@ -73,13 +75,12 @@ keys! {
     }
 }
 
-/// The network that is described, and how many pairs of hosts its dumbbell has;
-/// `flows_on_pairs` is how many it has if nothing is said.
-pub fn read(file: &super::File, flows_on_pairs: usize) -> Result<(Topology, usize), Problem> {
+/// The network that is described, and how many pairs of hosts its dumbbell has.
+pub fn read(file: &super::File) -> Result<(Topology, usize), Problem> {
     let mut topology = Topology::default();
     let mut pairs = 0;
     if let Some(section) = &file.dumbbell {
-        let dumbbell = section.dumbbell(flows_on_pairs)?;
+        let dumbbell = section.dumbbell(pairs_needed(file))?;
         pairs = dumbbell.pairs.len();
         dumbbell.add_to(&mut topology);
     }
@@ -92,15 +93,28 @@ pub fn read(file: &super::File, flows_on_pairs: usize) -> Result<(Topology, usiz
     Ok((topology, pairs))
 }
 
+/// How many pairs a dumbbell has if nothing is said: as many as flows take in turn; where none does, as many as there must
+/// be for the hosts and access links that are named. What a table `[[link]]` names is its own.
+fn pairs_needed(file: &super::File) -> usize {
+    let taken = flow::on_pairs(&file.flow);
+    if taken > 0 {
+        return taken;
+    }
+    let links = || file.link.iter().flat_map(|links| links.iter());
+    let own: BTreeSet<&str> =
+        links().flat_map(|link| [&link.name, &link.from, &link.to]).flatten().map(|name| &***name).collect();
+    let named: Vec<String> = [flow::named(&file.flow), traffic::named(&file.cross_traffic)].concat();
+    let hosts = named.iter().filter(|name| !own.contains(&***name)).filter_map(|name| ways::pair(name));
+    let last = hosts.filter(|(host, _)| !own.contains(host)).map(|(_, number)| number).max();
+    last.map_or(0, |last| last + 1)
+}
+
 impl Section<DumbbellKeys> {
-    fn dumbbell(&self, flows_on_pairs: usize) -> Result<Dumbbell, Problem> {
-        let count = self.pairs.as_ref().map_or(flows_on_pairs, |pairs| **pairs as usize);
-        if count == 0 {
-            return Err(self.missing("pairs", "how many pairs of hosts there are"));
-        }
+    fn dumbbell(&self, pairs_needed: usize) -> Result<Dumbbell, Problem> {
+        let count = self.pairs.as_ref().map_or(pairs_needed, |pairs| **pairs as usize);
         let end = end("bottleneck", &self.queue, &self.loss, &self.jitter_ms, &self.reorder)?;
         let bottleneck = with_rate(&self.rate, &self.delay_ms, end)?;
-        let standard = bottleneck.rate.as_ref().map_or(HIGHEST_RATE, |rate| {
+        let standard = bottleneck.rate.as_ref().map(|rate| {
             let highest = match &rate.change {
                 Change::Never => rate.first,
                 Change::At(changes) => changes.iter().map(|(_, rate)| *rate).fold(rate.first, Rate::max),
@@ -108,7 +122,7 @@ impl Section<DumbbellKeys> {
             };
             HIGHEST_RATE.min(Rate::from_bits_per_sec(highest.bits_per_sec() * ACCESS_FACTOR))
         });
-        let side = |rate: &Optional<Each<BitRate>>, delay: &Optional<Each<Millis>>| {
+        let side = |rate: &Optional<Each<MaybeUnlimited>>, delay: &Optional<Each<Millis>>| {
             let (rate, delay) =
                 (rate.as_ref().or(self.access_rate.as_ref()), delay.as_ref().or(self.access_delay_ms.as_ref()));
             let rates = for_each(rate, count, "pairs of hosts", standard, |rate, _| Ok(*rate))?;

@@ -76,7 +76,7 @@
 //! # workload = { sizes = { file = "sizes.csv" }, every_s = 10 }
 //! initial_window_packets = 10
 //! handshake = false                    # a round trip before any data
-//! steered = false                      # its window is the coordinator's
+//! steered = true                       # its window is the coordinator's
 //!
 //! [steering]                           # a coordinator divides a link among the steered flows
 //! link = "bottleneck"
@@ -251,7 +251,7 @@ impl Words for Actuator {
 
 /// The scenario that `file` describes; files that it names lie in `directory`.
 pub(super) fn scenario(file: &Section<File>, directory: &Path) -> Result<FlowScenario, Problem> {
-    let (topology, pairs) = links::read(file, flow::on_pairs(&file.flow))?;
+    let (topology, pairs) = links::read(file)?;
     if topology.links().is_empty() {
         return Err(file.missing("link", "links: [dumbbell], [star] or [[link]]"));
     }
@@ -374,10 +374,18 @@ impl Section<SteeringKeys> {
     /// How the flows that are steered are.
     fn steering(&self, scenario: &FlowScenario, directory: &Path) -> Result<Steering, Problem> {
         let link = ways::link(&self.link, &scenario.links)?;
+        if scenario.links[link].rate.is_none() {
+            return Err(self.link.wrong("this link has no limit that could be divided; expected one with a rate"));
+        }
         if let Some(every) = self.every_ms.as_ref().filter(|every| ***every < SHORTEST_STEERING) {
             return Err(every.wrong(format!("expected {SHORTEST_STEERING} or more")));
         }
         let Some(said) = &self.policy else {
+            if !scenario.flows.iter().any(|flow| flow.steered) {
+                return Err(
+                    self.wrong("no flow is steered; expected steered = true in a table [[flow]], or no [steering]")
+                );
+            }
             let Some(every) = &self.every_ms else {
                 return Err(self.missing("every_ms", "the time between two decisions, or a policy, which says it"));
             };

@@ -195,6 +195,60 @@ fn every_key_reaches_the_scenario() {
     assert_eq!(names(&scenario, &noise.path), ["bridge"]);
 }
 
+/// Links of a dumbbell without `pairs`, under these flows and what else there is.
+fn access_links(more: &str) -> Result<usize, String> {
+    let text = format!("[dumbbell]\nrate = \"10 Mbit/s\"\ndelay_ms = 10\n{more}");
+    read(&text, &[]).map(|scenario| scenario.links.iter().filter(|link| link.name.ends_with("-left")).count())
+}
+
+#[test]
+fn a_dumbbell_has_the_pairs_that_flows_take_or_name() {
+    let flow = |ends: &str| format!("[[flow]]\ncontroller = \"reno\"\n{ends}\n");
+    let next = flow("");
+    assert_eq!(access_links(&[next.clone(), next.clone()].concat()), Ok(2));
+    assert_eq!(access_links(&flow("from = \"s0\"\nto = \"r3\"")), Ok(4));
+    assert_eq!(access_links(&flow("name = \"f{i}\"\ncount = 3\nfirst = 1\nfrom = \"s{i}\"\nto = \"r{i}\"")), Ok(4));
+    let cross = "[[cross_traffic]]\nrate = \"1 Mbit/s\"\nfrom = \"s2\"\nto = \"r2\"\n";
+    assert_eq!(access_links(cross), Ok(3));
+    assert!(access_links(&[next.as_str(), cross].concat()).unwrap_err().contains("there is no node \"s2\""));
+    // What a [[link]] names is no host of the dumbbell's.
+    let own = "[[link]]\nfrom = \"s7\"\nto = \"left\"\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n";
+    assert_eq!(access_links(&[own, &flow("from = \"s7\"\nto = \"r1\"")].concat()), Ok(3), "s0, s1, and that link");
+    assert!(access_links(&flow("from = \"s03\"\nto = \"r0\"")).unwrap_err().contains("there is no node \"s03\""));
+    assert!(access_links(&flow("from = \"s9999\"\nto = \"r0\"")).unwrap_err().contains("there is no node"));
+    // What is wrong with the flow is said first.
+    let error = access_links(&flow("from = \"left\"")).unwrap_err();
+    assert!(error.contains("flow.to: missing"), "{error}");
+}
+
+#[test]
+fn the_receivers_of_the_documentation_are_reached() {
+    let page = include_str!("../../../../../docs/flow-scenarios.md");
+    let example = page.split("`[{ path = ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
+    let text = LEAST.to_owned() + "receivers = [{ path = " + example;
+    let scenario = read(&text, &[]).unwrap();
+    let way = &scenario.flows[0].receivers[0];
+    assert_eq!(names(&scenario, &way.there), ["s0-left", "bottleneck", "right-r0"]);
+    assert_eq!(names(&scenario, &way.back), ["r0-right", "bottleneck-back", "left-s0"]);
+}
+
+#[test]
+fn access_links_have_no_limit_beside_a_bottleneck_without_one() {
+    let unlimited = LEAST.replace("\"10 Mbit/s\"", "\"unlimited\"");
+    let rates = |text: &str| {
+        let scenario = read(text, &[]).unwrap();
+        assert_comes_back(&scenario);
+        ["bottleneck", "s0-left", "right-r0"]
+            .map(|name| scenario.links.iter().find(|link| link.name == name).unwrap().rate.clone())
+    };
+    assert_eq!(rates(&unlimited), [None, None, None]);
+    let mbit = |rate: u64| Some(Course::constant(Rate::from_bits_per_sec(rate * 1_000_000)));
+    let given = unlimited.replace("delay_ms", "sender_rate = \"1 Mbit/s\"\ndelay_ms");
+    assert_eq!(rates(&given), [None, mbit(1), None]);
+    let taken = LEAST.replace("delay_ms", "receiver_rate = \"unlimited\"\ndelay_ms");
+    assert_eq!(rates(&taken), [mbit(10), mbit(100), None]);
+}
+
 pub fn assert_comes_back(scenario: &FlowScenario) {
     let written = flows_to_toml(scenario);
     let again = parse_flows(&written, "written.toml", &[]).unwrap_or_else(|error| panic!("{error}\n{written}"));

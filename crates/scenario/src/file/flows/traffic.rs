@@ -74,6 +74,16 @@ pub fn read(said: &Sections<CrossTrafficKeys>, topology: &Topology) -> Result<Ve
     Ok(sources)
 }
 
+/// The nodes and links that sources name.
+pub fn named(said: &Sections<CrossTrafficKeys>) -> Vec<String> {
+    let sources = said.iter().flat_map(|sources| sources.iter());
+    let ends = |source: &Section<CrossTrafficKeys>| {
+        let nodes = source.from.iter().chain(&source.to).map(|node| (**node).clone());
+        nodes.chain(source.path.iter().flat_map(|path| path.iter()).map(|link| (**link).clone())).collect::<Vec<_>>()
+    };
+    sources.flat_map(|source| ends(source)).collect()
+}
+
 impl Section<CrossTrafficKeys> {
     fn source(&self, topology: &Topology, before: usize) -> Result<CrossTraffic, Problem> {
         let path = match (&self.path, &self.from, &self.to) {

@@ -6,7 +6,7 @@ use anabranch_control::time::Duration;
 
 use super::super::error::{Problem, Span, nearest};
 use super::super::shape::{Many, Optional, Said, Section, keys, many};
-use super::MOST_LINKS;
+use super::{MOST_HOSTS, MOST_LINKS};
 use crate::flows::topology::{Topology, least};
 use crate::flows::{LinkSpec, Path, Receiver};
 
@@ -22,8 +22,8 @@ const NAMES_LISTED: usize = 12;
 keys! {
     /// The way to one receiver.
     pub struct ReceiverKeys {
-        path: Said<Many<String>>,
-        back: Said<Many<String>>,
+        pub path: Said<Many<String>>,
+        pub back: Said<Many<String>>,
     }
 }
 
@@ -72,6 +72,19 @@ fn takes_time(way: Receiver, topology: &Topology) -> Result<Receiver, &'static s
         true => Ok(way),
         false => Err("packets would take no time at all; expected links with a delay_ms of at least 0.001 together"),
     }
+}
+
+/// The host of a dumbbell that a name is of, its own or one of its links', and the number of its pair: of `s3`, of `s3-left`
+/// and of `left-s3`, `s3` and 3.
+pub fn pair(name: &str) -> Option<(&str, usize)> {
+    let host = match name.split_once('-') {
+        Some((host, "left" | "right") | ("left" | "right", host)) => host,
+        Some(_) => return None,
+        None => name,
+    };
+    let digits = host.strip_prefix(['s', 'r'])?;
+    let number: usize = digits.parse().ok()?;
+    ((number as u64) < MOST_HOSTS && number.to_string() == digits).then_some((host, number))
 }
 
 /// `text` with a copy's number.

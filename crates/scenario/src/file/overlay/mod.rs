@@ -163,7 +163,16 @@ impl Shape for Controller {
 
     fn read(value: &Value<'_>) -> Result<&'static Entry, Problem> {
         let name = value.text(Self::expected)?;
-        registry::find(name).map_err(|unknown| value.wrong(unknown.to_string()))
+        registry::find(name).map_err(|unknown| {
+            let for_each_peer = format!("flow:{name}");
+            value.wrong(match registry::find(&for_each_peer) {
+                Ok(_) => format!(
+                    "this is a flow controller, of one sender and one receiver; did you mean \"{for_each_peer}\", one of \
+                     it for each peer?"
+                ),
+                Err(_) => unknown.to_string(),
+            })
+        })
     }
 
     fn write(entry: &&'static Entry, out: &mut String) {
@@ -310,13 +319,17 @@ impl Section<OverlayKeys> {
             overlay.jitter_tail = delay.jitter_tail.or_standard(overlay.jitter_tail);
             overlay.delay = delay.delays(&overlay)?;
         }
-        if let Some(parameters) = &self.parameters {
-            // Those of `flow:*` are read with a sender's setup: any tells whether they are right.
-            let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
-            overlay.parameters = parameters.checked(|table| match overlay.controller.build.make(&setup, table) {
-                Some(made) => made.map(drop),
-                None => no_parameters(table),
-            })?;
+        match &self.parameters {
+            None => check_alone(&self.controller, "expected overlay.parameters with it, or another controller")?,
+            Some(parameters) => {
+                // Those of `flow:*` are read with a sender's setup: any tells whether they are right.
+                let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
+                overlay.parameters =
+                    parameters.checked(|table| match overlay.controller.build.make(&setup, table) {
+                        Some(made) => made.map(drop),
+                        None => no_parameters(table),
+                    })?;
+            }
         }
         for group in self.misbehave.iter().flat_map(|groups| groups.iter()) {
             overlay.misbehaving.push((group.peers.numbers(peers)?, group.misbehaviour()?));
@@ -465,9 +478,18 @@ impl Section<SenderKeys> {
             );
             return Err(self.controller.wrong(problem));
         }
+        check_alone(&self.controller, "no key here gives it; expected another controller")?;
         let offered = self.offered.as_ref().map_or(default_offered(controller), |offered| Some(**offered));
         Ok(Sender { controller, offered })
     }
+}
+
+/// Refuses a controller that needs parameters, and says how they are given here.
+fn check_alone(controller: &Said<Controller>, how: &str) -> Result<(), Problem> {
+    let Build::Flow(flow) = controller.build else { return Ok(()) };
+    // What a scenario of flows may say besides is no matter here.
+    let Some(needs) = flow.needs().and_then(|needs| needs.split(" (").next()) else { return Ok(()) };
+    Err(controller.wrong(format!("\"{}\" needs {needs}; {how}", controller.name)))
 }
 
 /// What is written of a scenario: everything, defaults too.
