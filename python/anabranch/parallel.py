@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from anabranch._base import Options
+from anabranch._base import AnyWorlds, Options
 from anabranch._spec import Feature
 from anabranch.env import Env
 
@@ -59,6 +59,10 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         self.action_spaces = {agent: spaces.Box(0.0, most, (1,), np.float32) for agent in self.possible_agents}
         self.state_space = self._env.observation_space
         self._seen: Array | None = None
+
+    @property
+    def _worlds(self) -> AnyWorlds:
+        return self._env._worlds
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +18,12 @@ from anabranch import _native
 if TYPE_CHECKING:
     import gymnasium
 
-    from anabranch.env import Env
-    from anabranch.vector import VectorEnv
+    from anabranch._base import AnyWorlds
+    from anabranch.parallel import HostsEnv
+    from anabranch.sb3 import VecEnv
 
-    # Ours, with what Gymnasium has put around it or without.
-    OneOrMany = gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]
+    # Ours, with what Gymnasium has put around it or without, or as other libraries have them.
+    OneOrMany: TypeAlias = gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | HostsEnv | VecEnv
 
 Array = npt.NDArray[np.float32]
 
@@ -55,6 +59,10 @@ class Policy:
         TypeError, ValueError: An array is of another type or shape, or a number is none.
     """
 
+    # Of a policy from a file: what is in its two files, and where it was found to act as it was made for.
+    _files: tuple[bytes, bytes] | None = None
+    _fitting: weakref.WeakSet[AnyWorlds]
+
     def __init__(
         self,
         layers: Sequence[tuple[Array, Array]],
@@ -89,10 +97,31 @@ class Policy:
             ValueError: There is no policy in it, or one for other environments than ``env``; it is said what differs.
         """
         policy = cls.__new__(cls)
-        worlds = None if env is None else _ours(env)._worlds.native
-        policy.native, purpose, trained = _native.load_policy(path, worlds)
+        worlds = None if env is None else worlds_of(env)
+        policy.native, purpose, trained = _native.load_policy(path, None if worlds is None else worlds.native)
         policy.purpose, policy.trained = json.loads(purpose), json.loads(trained)
+        policy._files = Path(path).read_bytes(), Path(path).with_suffix(".json").read_bytes()
+        policy._fitting = weakref.WeakSet(() if worlds is None else (worlds,))
         return policy
+
+    def check(self, env: OneOrMany) -> None:
+        """Whether a policy from a file is for ``env``, as :meth:`load` says it; ``rollout`` and :meth:`rates` ask, too.
+
+        Raises:
+            ValueError: It is for other environments; it is said what differs.
+        """
+        worlds = worlds_of(env)
+        if self._files is None or worlds in self._fitting:
+            return
+        with tempfile.TemporaryDirectory(prefix="anabranch-") as folder:
+            path = Path(folder, "policy.safetensors")
+            for place, data in zip((path, path.with_suffix(".json")), self._files):
+                place.write_bytes(data)
+            try:
+                _native.load_policy(path, worlds.native)
+            except ValueError as error:
+                raise ValueError(str(error).removeprefix(f"{path}: ")) from None
+        self._fitting.add(worlds)
 
     def save(self, path: str | os.PathLike[str], env: OneOrMany, *, trained: Any = None) -> None:
         """Writes it as a policy for environments like ``env``: the same policy is the same bytes.
@@ -107,7 +136,7 @@ class Policy:
             OSError: A file can't be written.
             ValueError: ``path`` has another name, the policy does not fit ``env``, or a number in ``trained`` is none.
         """
-        _native.save_policy(self.native, path, _ours(env)._worlds.native, json.dumps(trained, allow_nan=False))
+        _native.save_policy(self.native, path, worlds_of(env).native, json.dumps(trained, allow_nan=False))
 
     def save_for_flow(
         self,
@@ -158,22 +187,38 @@ class Policy:
 
         Args:
             env: One environment, or many like the one that is observed.
-            observation: What it sees.
+            observation: What is seen in one, float32; of an :class:`anabranch.parallel.HostsEnv` what one of its agents
+                sees, or its ``state()``.
             memory: What it was shown before, and now is shown this, too: one for each course of observations.
 
         Raises:
-            ValueError: It is a policy that remembers, and there is no ``memory``.
+            TypeError, ValueError: It is a policy that remembers, and there is no ``memory``; it is one from a file for
+                other environments; or the observation has another type or shape.
         """
+        self.check(env)
         if memory is None:
             if self.remembers:
                 raise ValueError("this policy remembers: give rates() a Memory(), one for each environment, and forget() as it begins")
             memory = Memory()
-        ours = _ours(env)
-        rates = np.zeros(ours.hosts, np.float32)
-        history = observation.size // (ours.hosts * len(ours.features))
-        self.native.rates(observation, ours.hosts, len(ours.features), history, rates, memory)
+        worlds = worlds_of(env)
+        hosts, features, history = worlds.native.hosts, len(worlds.features), worlds.native.history
+        if hasattr(env, "possible_agents") and getattr(observation, "shape", None) == (features * history,):
+            hosts = 1
+        rates = np.zeros(hosts, np.float32)
+        self.native.rates(observation, hosts, features, history, rates, memory)
         return rates
 
 
-def _ours(env: OneOrMany) -> Env | VectorEnv:
-    return cast("Env | VectorEnv", env.unwrapped)
+def worlds_of(env: OneOrMany) -> AnyWorlds:
+    """What is in an environment of ours, whatever is around it.
+
+    Raises:
+        TypeError: It is none of ours.
+    """
+    worlds: AnyWorlds | None = getattr(getattr(env, "unwrapped", env), "_worlds", None)
+    if worlds is None:
+        raise TypeError(
+            f"env is of type {type(env).__name__}, must be an environment of this package: "
+            'gymnasium.make("anabranch/..."), make_vec, anabranch.parallel_env or anabranch.sb3.VecEnv makes one'
+        )
+    return worlds

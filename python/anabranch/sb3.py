@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from anabranch._base import Options
+from anabranch._base import AnyWorlds, Options
 from anabranch.vector import VectorEnv
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ def _made() -> type[_Base]:
             )
             self._actions: np.ndarray | None = None
             super().__init__(num_envs, self.envs.single_observation_space, self.envs.single_action_space)
+
+        @property
+        def _worlds(self) -> AnyWorlds:
+            return self.envs._worlds
 
         def reset(self) -> np.ndarray:
             """Begins episodes: of what ``seed`` said, or the next ones."""

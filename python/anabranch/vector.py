@@ -225,6 +225,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         """
         if not self._was_reset:
             raise RuntimeError("episodes begin with reset(): call it before rollout()")
+        if not isinstance(policy, Policy):
+            raise TypeError(f"policy is of type {type(policy).__name__}, must be an anabranch.policy.Policy")
+        policy.check(self)
         deviations = [deviation] * policy.outputs if isinstance(deviation, (int, float)) else list(deviation)
         out = self.trajectory(steps) if out is None else out
         out.terminated.fill(False)
