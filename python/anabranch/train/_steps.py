@@ -10,6 +10,7 @@ import numpy as np
 
 from anabranch.policy import Memory as Memories
 from anabranch.policy import Policy
+from anabranch.train._interrupt import look
 from anabranch.vector import VectorEnv
 
 # Episodes that show what was learned begin with this seed: no training gets there.
@@ -66,6 +67,7 @@ class Walk:
         """``count`` steps of each, as :class:`Memory` has them, and their mean reward."""
         taken: list[tuple[np.ndarray, ...]] = []
         for _ in range(count):
+            look()
             actions = act(self.observations)
             following, rewards, terminated, truncated, _ = self.envs.step(actions)
             # The step after an end only begins the next episode.
@@ -90,6 +92,7 @@ def evaluated(
     observations, _ = envs.reset(seed=EVALUATION_SEED)
     over, total, steps = np.zeros(envs.num_envs, bool), 0.0, 0
     while not over.all():
+        look()
         actions = act(envs, observations)
         observations, rewards, terminated, truncated, _ = envs.step(actions)
         if learn is not None:

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import gymnasium
 
 from anabranch._native import RunError
 from anabranch.train._checkpoint import Row, write
 from anabranch.train._curves import write_page
+from anabranch.train._interrupt import INTERRUPTED, look, noted
 
 Course = Generator[Row, None, Any]
 """A training as it goes: a row of its curve after each iteration, and at the end what was learned."""
@@ -49,6 +50,7 @@ def finished(course: Course, say: Callable[[Row], None] = lambda row: None) -> A
         except StopIteration as end:
             return end.value
         say(row)
+        look()
 
 
 class Live:
@@ -97,16 +99,17 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
     """
     results: dict[str, Any] = {"settings": asdict(settings)}
     try:
-        results["reward_per_step"] = reached = algorithm.baselines(settings)
-        trainings = one_by_one(algorithm, settings, seeds, out)
+        with noted():
+            results["reward_per_step"] = reached = algorithm.baselines(settings)
+            if ray is None:
+                reached |= {f"seed-{seed}": reward for seed, reward in one_by_one(algorithm, settings, seeds, out)}
         if ray is not None:
             from anabranch.train import _on_ray
 
             trainings = _on_ray.train(algorithm, settings, seeds, out, None if ray == HERE else ray)
-        for seed, reward in trainings:
-            reached[f"seed-{seed}"] = reward
+            reached |= {f"seed-{seed}": reward for seed, reward in trainings}
     except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from the last checkpoint")
+        stopped("stopped; the same command goes on from the last checkpoint")
     except (ValueError, OSError, RunError, ModuleNotFoundError, gymnasium.error.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -120,6 +123,12 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
     return results
 
 
+def stopped(what: str) -> NoReturn:
+    """Says it, and ends as the command does after Ctrl-C."""
+    print(f"\n{what}", file=sys.stderr)
+    sys.exit(INTERRUPTED)
+
+
 def bench(algorithm: Algorithm, settings: Any) -> dict[str, Any]:
     """Prints how fast one training is, with all that belongs to it: what is compiled, and checkpoints.
 
@@ -129,12 +138,12 @@ def bench(algorithm: Algorithm, settings: Any) -> dict[str, Any]:
     begun = time.perf_counter()
     rows: list[tuple[float, Row]] = []
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with noted(), tempfile.TemporaryDirectory() as folder:
             course = algorithm.train(settings, 1, Path(folder))
             finished(course, lambda row: rows.append((time.perf_counter() - begun, row)))
             seconds = time.perf_counter() - begun
     except KeyboardInterrupt:
-        sys.exit("\nstopped")
+        stopped("stopped")
     except (ValueError, OSError, RunError, gymnasium.error.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
