@@ -1,7 +1,8 @@
 """Ctrl-C in a training: noted when it comes, and raised where a training may be left.
 
-Python raises it wherever the program is just then, and within a callback, of which JAX has some while it compiles, it is
-printed and lost. So the first one only asks to stop, which trainings look at between steps; a second one is raised at once.
+Python raises it wherever the program is just then, and within a callback, of which JAX has some while it compiles, it
+is printed and lost. So the first one only asks to stop, which trainings look at between steps; a second one is raised at
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _was_pressed = False
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Within, Ctrl-C waits for :func:`look`. A program that has a handler of its own keeps it, and so do other threads."""
+    """Within, Ctrl-C waits for :func:`look`. A program that has a handler of its own keeps it, as other threads do."""
     global _was_pressed
     is_ours = threading.current_thread() is threading.main_thread() and (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
