@@ -73,7 +73,7 @@ class Env(gymnasium.Env[Array, Array]):
     before; without any, it draws one.
 
     Args:
-        environment: A name of the catalogue, which the ids ``anabranch/NAME-v0`` give.
+        environment: A name of the catalogue, or Gymnasium's id of it, ``anabranch/NAME-v0``.
         scenario: In place of it, flows over links: a file or a dict (``anabranch/Scenario-v0``).
         overrides: What is otherwise than that scenario says.
         link: The link that is divided: a coordinator's, or the slowest, unless given.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from anabranch import _given as given
 from anabranch import _native
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ class Policy:
                 ``history`` times the features and say one number, or a number in ``trained`` is none.
         """
         about = json.dumps(trained, allow_nan=False)
-        _native.save_flow_policy(self.native, path, list(features), history, interval_rtts, about)
+        names, rtts = given.names("features", features), given.number("interval_rtts", interval_rtts)
+        _native.save_flow_policy(self.native, path, names, given.integer("history", history, 1, 64), rtts, about)
 
     @property
     def inputs(self) -> int:

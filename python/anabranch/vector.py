@@ -12,13 +12,18 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from anabranch._base import AnyWorlds, Options, Worlds, checked_seed, cores
+from anabranch import _given as given
+from anabranch._base import AnyWorlds, Options, Worlds, checked_seed
+from anabranch._cores import cores
 from anabranch._spec import Feature
 from anabranch.env import Env
 from anabranch.policy import Policy
 
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
+
+# Of a rollout: far more than memory holds.
+MOST_STEPS = 2**31 - 1
 
 
 class Buffers(NamedTuple):
@@ -72,7 +77,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     ``threads=1``. One thread may use it at a time. Ctrl-C counts after the step.
 
     Args:
-        environment: A name of the catalogue, which the ids give.
+        environment: A name of the catalogue, or an id.
         num_envs: 1 to 65536.
         threads: As many as there are processors unless given; never more than environments.
         autoreset_mode: An ``AutoresetMode`` or its value.
@@ -98,12 +103,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
             raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
         mode = AutoresetMode(autoreset_mode)
         threads = cores() if threads is None else threads
-        self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), num_envs, mode)
+        self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), mode)
 
-    def _set_up(self, worlds: AnyWorlds, num_envs: int, mode: AutoresetMode) -> None:
+    def _set_up(self, worlds: AnyWorlds, mode: AutoresetMode) -> None:
         self.render_mode = None
         self._worlds = worlds
-        self.num_envs = num_envs
+        num_envs = self.num_envs = worlds.native.count
         self.metadata = {**Env.metadata, "autoreset_mode": mode}
         self.single_observation_space = self._worlds.observation_space
         # A flow's environments have another type here, and say so.
@@ -160,7 +165,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         if mask is not None:
             mask = _checked_mask(mask, self.num_envs)
         seeds = None
-        if isinstance(seed, Sequence):
+        if isinstance(seed, np.ndarray):
+            seed = seed.tolist()
+        if isinstance(seed, Sequence) and not isinstance(seed, str):
             drawn = _drawn_seeds(len(seed)) if not self._is_seeded else [None] * len(seed)
             seeds = [other if one is None else checked_seed(one) for one, other in zip(seed, drawn)]
             seed = None
@@ -228,7 +235,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         if not isinstance(policy, Policy):
             raise TypeError(f"policy is of type {type(policy).__name__}, must be an anabranch.policy.Policy")
         policy.check(self)
-        deviations = [deviation] * policy.outputs if isinstance(deviation, (int, float)) else list(deviation)
+        steps = given.integer("steps", steps, 1, MOST_STEPS)
+        deviations = _checked_deviations(deviation, policy.outputs)
         out = self.trajectory(steps) if out is None else out
         out.terminated.fill(False)
         out.truncated.fill(False)
@@ -237,7 +245,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
 
     def trajectory(self, steps: int) -> Trajectory:
         """Arrays for ``rollout(policy, steps, out=...)``."""
-        each = (self.num_envs, steps)
+        each = (self.num_envs, given.integer("steps", steps, 1, MOST_STEPS))
         return Trajectory(
             np.zeros((*each, *self.single_observation_space.shape), np.float32),
             np.zeros((*each, self.hosts), np.float32),
@@ -283,6 +291,17 @@ def _drawn_seeds(count: int) -> list[int]:
     """Who says nothing gets other episodes each time."""
     drawn: list[int] = np.random.SeedSequence().generate_state(count, np.uint64).tolist()
     return drawn
+
+
+def _checked_deviations(deviation: Any, outputs: int) -> list[float]:
+    """One for each number that a policy says."""
+    if np.ndim(deviation) == 0:
+        found = [given.number("deviation", deviation[()] if isinstance(deviation, np.ndarray) else deviation)] * outputs
+    else:
+        found = [given.number(f"deviation[{place}]", one) for place, one in enumerate(deviation)]
+    if any(one < 0 for one in found):
+        raise ValueError(f"deviation is {min(found)}, must be 0 or more")
+    return found
 
 
 def _checked_mask(mask: Any, count: int) -> Flags:

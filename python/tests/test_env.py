@@ -254,7 +254,7 @@ def test_where_no_picture_can_be_drawn_none_is_promised():
         ({"features": ["cross_next"], "observe": "deployable"}, ValueError, "can know"),
         ({"observe": "all"}, ValueError, 'must be "any" or "deployable"'),
         ({"history": 0}, ValueError, "history is 0, must be from 1 to 64"),
-        ({"history": -1}, OverflowError, "negative"),
+        ({"history": -1}, ValueError, "history is -1, must be from 1 to 64"),
         ({"delay": 65}, ValueError, "delay is 65, must be from 0 to 64"),
         ({"interval": 0.0}, ValueError, "must be a number of seconds"),
         ({"interval": 11.0}, ValueError, "interval in seconds is 11, must be from 0.001 to 10"),

@@ -33,8 +33,8 @@ def write(path: Path, data: bytes) -> None:
 def write_layers(path: Path, layers: Iterable[tuple[Any, Any]]) -> None:
     """A network's layers as ``w1``, ``b1``, ``w2``, ... of an npz file."""
     file = io.BytesIO()
-    named = {f"{kind}{place}": np.asarray(part) for place, layer in enumerate(layers, 1) for kind, part in zip("wb", layer)}
-    np.savez(file, **named)
+    each = ((f"{kind}{place}", part) for place, layer in enumerate(layers, 1) for kind, part in zip("wb", layer))
+    np.savez(file, **{name: np.asarray(part) for name, part in each})
     write(path, file.getvalue())
 
 
@@ -94,7 +94,8 @@ class Checkpoint:
                 return about, [jnp.asarray(file[f"n{place}"]) for place in range(count)]
         except (ValueError, TypeError, KeyError, EOFError, BadZipFile, IndexError, AttributeError) as error:
             raise ValueError(
-                f"{self.path}: is no checkpoint, or is damaged ({error}): remove it to begin anew, or give another --out"
+                f"{self.path}: is no checkpoint, or is damaged ({error}): remove it to begin anew, or give "
+                "another --out"
             ) from error
 
     def _checked(self, about: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from anabranch import _native
 
 
 def write_page(out: Path, by: str, about: Mapping[str, str], reached: Mapping[str, float], reached_is: str) -> None:
-    """``out/curves.html``: the curves of the trainings that reached something, one above the other, and what that is."""
+    """``out/curves.html``: the curves of trainings that reached something, one above the other, and what that is."""
     curves = {}
     # Whatever else lies beside their folders is somebody's.
     for seed in reached:

@@ -1,8 +1,8 @@
 """Ctrl-C in a training: noted when it comes, and raised where a training may be left.
 
 Python raises it wherever the program is just then, and within a callback, of which JAX has some while it compiles, it
-is printed and lost. So the first one only asks to stop, which trainings look at between steps; a second one is raised at
-once.
+is printed and lost. So the first one only asks to stop, which trainings look at between steps; a second one is raised
+at once.
 """
 
 from __future__ import annotations

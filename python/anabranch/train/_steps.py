@@ -139,8 +139,8 @@ def made_for_hosts(settings: Any, count: int, **options: Any) -> VectorEnv:
     envs = made(settings, count, **options)
     if isinstance(envs, FlowVectorEnv):
         raise ValueError(
-            f"the agent of {settings.env} is one flow, and this learner is for coordinators: anabranch.train.sac is for "
-            "the preset aurora, anabranch.train.dqn for learningcc and xavier"
+            f"the agent of {settings.env} is one flow, and this learner is for coordinators: anabranch.train.sac is "
+            "for the preset aurora, anabranch.train.dqn for learningcc and xavier"
         )
     return envs
 

@@ -226,7 +226,8 @@ def options(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f'{text} is no JSON, must be an object as {{"actuator": "rate"}}: {error}') from None
+        said = f'{text} is no JSON, must be an object as {{"actuator": "rate"}}: {error}'
+        raise argparse.ArgumentTypeError(said) from None
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f'{text} is no object, must be one as {{"actuator": "rate"}}')
     return found

@@ -36,7 +36,9 @@ from anabranch.policy import Policy
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
 from anabranch.train._origin import origin
-from anabranch.train._steps import EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made_for_hosts
+from anabranch.train._steps import (
+    EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made_for_hosts,
+)  # fmt: skip
 from anabranch.train._training import Course, add_environment, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
@@ -74,7 +76,8 @@ class Settings:
         each = self.num_envs * self.rollout
         if each < self.minibatches:
             raise ValueError(
-                f"num_envs times rollout is {each}, must be {self.minibatches} or more: an update goes through that many parts"
+                f"num_envs times rollout is {each}, must be {self.minibatches} or more: an update goes through that "
+                "many parts"
             )
 
     @property
