@@ -9,11 +9,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from anabranch import _given as given
-from anabranch._base import AnyWorlds, Options, Worlds, checked_seed
+from anabranch._base import MOST_SEED, AnyWorlds, Options, Worlds, checked_seed
 from anabranch._cores import cores
 from anabranch._spec import Feature
 from anabranch.env import Env
@@ -117,8 +118,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         self.observation_space = cast("spaces.Box[np.float32]", batch_space(self.single_observation_space, num_envs))
         self.action_space = cast("spaces.Box[np.float32]", batch_space(self.single_action_space, num_envs))
         self._mode = mode
-        self._is_seeded = False
         self._was_reset = False
+        # Of each environment the last that was given or drawn.
+        self._seeds: list[int] = []
         self._all = np.ones(num_envs, np.bool_)
 
     @property
@@ -159,27 +161,52 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
 
         Args:
             seed: One, or one (or None) for each environment.
-            options: ``{"reset_mask": mask}`` with a bool array ``(num_envs,)``: only there.
+            options: ``{"reset_mask": mask}`` with a bool array ``(num_envs,)``: only there. The first reset begins all,
+                since none goes on with a seed before.
         """
         mask = None if options is None else options.get("reset_mask")
         if mask is not None:
             mask = _checked_mask(mask, self.num_envs)
-        seeds = None
+        if not self._was_reset:
+            mask = None
+        seeds: list[int | None] | None = None
         if isinstance(seed, np.ndarray):
             seed = seed.tolist()
         if isinstance(seed, Sequence) and not isinstance(seed, str):
-            drawn = _drawn_seeds(len(seed)) if not self._is_seeded else [None] * len(seed)
+            drawn = _drawn_seeds(len(seed)) if not self._was_reset else [None] * len(seed)
             seeds = [other if one is None else checked_seed(one) for one, other in zip(seed, drawn)]
             seed = None
         elif seed is not None:
             seed = checked_seed(seed)
-        elif not self._is_seeded:
+        elif not self._was_reset:
+            # Who says nothing gets other episodes each time; `np_random_seed` says which.
             seed = _drawn_seeds(1)[0]
-        self._is_seeded = True
         observations = np.zeros(self.observation_space.shape, np.float32)
         self._worlds.native.reset(observations, seed, seeds, None if mask is None else mask.tolist())
         self._was_reset = True
+        self._note_seeds(seed, seeds, mask)
         return observations, self._infos(np.zeros((self.num_envs, len(self.terms)), np.float32))
+
+    @property
+    def np_random_seed(self) -> int | tuple[int, ...] | None:  # type: ignore[override]
+        """What ``reset(seed=...)`` takes to begin the same episodes again: one seed, or each environment's where they do
+        not count on from the first; None before the first reset."""
+        if not self._seeds:
+            return None
+        first = self._seeds[0]
+        counts_on = all(seed == (first + place) % (MOST_SEED + 1) for place, seed in enumerate(self._seeds))
+        return first if counts_on else tuple(self._seeds)
+
+    def _note_seeds(self, seed: int | None, seeds: list[int | None] | None, mask: Flags | None) -> None:
+        before: list[int | None] = [*self._seeds] if self._seeds else [None] * self.num_envs
+        if seed is not None:
+            seeds = [(seed + place) % (MOST_SEED + 1) for place in range(self.num_envs)]
+        if seeds is None:
+            return
+        is_begun = self._all if mask is None else mask
+        now = [new if new is not None and begun else old for new, old, begun in zip(seeds, before, is_begun)]
+        self._seeds = [one for one in now if one is not None]
+        self._np_random, self._np_random_seed = seeding.np_random(self._seeds[0])
 
     def step(
         self, actions: Array, *, out: Buffers | None = None
