@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -14,7 +15,10 @@ import numpy as np
 
 from anabranch import _given as given
 from anabranch import _native
+from anabranch._kept import register
 from anabranch._native import Table
+
+register()
 
 Scenario = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a scenario file, or a dict with its tables."""
@@ -40,7 +44,8 @@ class Result(dict[str, Any]):
         polars.DataFrame(result.tables["points"])
         pyarrow.table(result.tables["points"])
 
-    Numbers that there are not, as the convergence of what did not converge, are null.
+    Numbers that there are not, as the convergence of what did not converge, are null. A result is pickled, as for other
+    processes, with its tables, which needs pyarrow; ``dict(result)`` needs nothing.
     """
 
     tables: dict[str, Table]
@@ -49,6 +54,13 @@ class Result(dict[str, Any]):
         super().__init__(json.loads(result[0]))
         self.tables = dict(result[1])
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Result:
+        copied = type(self).__new__(type(self))
+        copied.update(copy.deepcopy(dict(self), memo))
+        # They never change.
+        copied.tables = dict(self.tables)
+        return copied
+
 
 class PointsFailed(_native.RunError):
     """Points of a sweep that have no run; ``result`` has all others."""
@@ -56,6 +68,9 @@ class PointsFailed(_native.RunError):
     def __init__(self, result: Result) -> None:
         super().__init__("; ".join(result["failed"]))
         self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.result,)
 
 
 def _as_path_or_dict(scenario: Scenario) -> Any:

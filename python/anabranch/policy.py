@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -60,7 +61,9 @@ class Policy:
         TypeError, ValueError: An array is of another type or shape, or a number is none.
     """
 
-    # Of a policy from a file: what is in its two files, and where it was found to act as it was made for.
+    # Of one that was made here what it was made of, for copies.
+    _parts: tuple[Any, ...] | None = None
+    # Of one from a file what is in its two files, and where it was found to act as it was made for.
     _files: tuple[bytes, bytes] | None = None
     _fitting: weakref.WeakSet[AnyWorlds]
 
@@ -79,6 +82,7 @@ class Policy:
         mean = np.zeros(inputs, np.float32) if mean is None else mean
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
         self.native = _native.Policy(layers, activation, mean, deviation, known, cell)
+        self._parts = copy.deepcopy((layers, activation, mean, deviation, known, cell))
         self.purpose: dict[str, Any] | None = None
         """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``, ``delay``; or, where it
         controls one flow, ``features``, ``history``, ``interval_rtts``."""
@@ -105,6 +109,29 @@ class Policy:
         policy._fitting = weakref.WeakSet(() if worlds is None else (worlds,))
         return policy
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("native", "_fitting")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._parts is not None:
+            self.native = _native.Policy(*self._parts)
+        else:
+            self._fitting = weakref.WeakSet()
+            self.native = self._reread(None)
+
+    def _reread(self, worlds: AnyWorlds | None) -> _native.Policy:
+        """What is in its files, if it is for these environments."""
+        assert self._files is not None
+        with tempfile.TemporaryDirectory(prefix="anabranch-") as folder:
+            path = Path(folder, "policy.safetensors")
+            for place, data in zip((path, path.with_suffix(".json")), self._files):
+                place.write_bytes(data)
+            try:
+                return _native.load_policy(path, None if worlds is None else worlds.native)[0]
+            except ValueError as error:
+                raise ValueError(str(error).removeprefix(f"{path}: ")) from None
+
     def check(self, env: OneOrMany) -> None:
         """Whether a policy from a file is for ``env``, as :meth:`load` says it; ``rollout`` and :meth:`rates` ask, too.
 
@@ -114,14 +141,7 @@ class Policy:
         worlds = worlds_of(env)
         if self._files is None or worlds in self._fitting:
             return
-        with tempfile.TemporaryDirectory(prefix="anabranch-") as folder:
-            path = Path(folder, "policy.safetensors")
-            for place, data in zip((path, path.with_suffix(".json")), self._files):
-                place.write_bytes(data)
-            try:
-                _native.load_policy(path, worlds.native)
-            except ValueError as error:
-                raise ValueError(str(error).removeprefix(f"{path}: ")) from None
+        self._reread(worlds)
         self._fitting.add(worlds)
 
     def save(self, path: str | os.PathLike[str], env: OneOrMany, *, trained: Any = None) -> None:

@@ -189,7 +189,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
 
     @property
     def np_random_seed(self) -> int | tuple[int, ...] | None:  # type: ignore[override]
-        """What ``reset(seed=...)`` takes to begin the same episodes again: one seed, or each environment's where they do
+        """What ``reset(seed=...)`` takes to begin the same again: one seed, or each environment's where they do
         not count on from the first; None before the first reset."""
         if not self._seeds:
             return None

@@ -1,6 +1,8 @@
 """A policy that is written is read again to the bit, and acts only where its numbers mean what they meant."""
 
+import copy
 import json
+import pickle
 
 import gymnasium
 import numpy as np
@@ -104,6 +106,30 @@ def test_a_policy_from_a_file_acts_only_in_what_it_is_for(tmp_path, options, sai
         others = gymnasium.make_vec(f"anabranch/C3-{name}-v0", 2, actuator="rate").unwrapped
         others.reset(seed=1)
         assert others.rollout(read, 2).rewards.shape == (2, 2)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_copy_of_a_policy_is_one(copied, is_read, tmp_path):
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/C3-Parallel-v0")
+    layers = network(6, 1)
+    one = Policy(layers, known=(np.zeros(6, np.float32), np.full(6, 0.5, np.float32)))
+    if is_read:
+        one.save(path, env, trained={"seed": 3})
+        one = Policy.load(path, env)
+    before = rollout(one)
+    # Neither needs its file or its arrays.
+    path.unlink(missing_ok=True)
+    layers[0][0].fill(0)
+    other = copied(one)
+    assert rollout(other) == before and (other.purpose, other.trained) == (one.purpose, one.trained)
+    slower = gymnasium.make("anabranch/C3-Parallel-v0", interval=0.5)
+    seen = slower.reset(seed=1)[0]
+    if is_read:
+        with pytest.raises(ValueError, match="interval_s"):
+            other.rates(slower, seen)
+    else:
+        other.rates(slower, seen)
 
 
 def test_a_policy_for_hosts_does_not_control_a_flow(tmp_path):
