@@ -41,7 +41,7 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         options: Likewise.
     """
 
-    metadata = {"name": "anabranch", "render_modes": ["ansi", "rgb_array"], "render_fps": 10, "is_parallelizable": True}
+    metadata = {"name": "anabranch", **Env.metadata, "is_parallelizable": True}
 
     def __init__(
         self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
@@ -103,6 +103,9 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         for agent, action in actions.items():
             if not isinstance(action, np.ndarray) or action.dtype != np.float32 or action.shape != (1,):
                 raise TypeError(f"the action of {agent} is {action!r}, must be a numpy array of float32 with the shape (1,)")
+            if not np.isfinite(action[0]):
+                most = self.action_spaces[agent].high[0]
+                raise ValueError(f"the action of {agent} is {action[0]}, must be a number from 0 to {most:g}")
         action = np.concatenate([actions[agent] for agent in self.agents])
         self._seen, reward, terminated, truncated, info = self._env.step(action)
         agents = self.agents

@@ -110,7 +110,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         self.render_mode = None
         self._worlds = worlds
         num_envs = self.num_envs = worlds.native.count
-        self.metadata = {**Env.metadata, "autoreset_mode": mode}
+        # Only a single environment is shown.
+        self.metadata = {**Env.metadata, "render_modes": [], "autoreset_mode": mode}
         self.single_observation_space = self._worlds.observation_space
         # A flow's environments have another type here, and say so.
         self.single_action_space = cast("spaces.Box[np.float32]", self._worlds.action_space)
