@@ -17,7 +17,7 @@ from anabranch._runs import Scenario, _as_path_or_dict, _copy
 from anabranch._page import Line
 from anabranch._spec import Feature
 from anabranch.env import Array, Env
-from anabranch.vector import Buffers, Flags, VectorEnv
+from anabranch.vector import Buffers, Flags, VectorEnv, checked_mode
 
 
 class _Flows(AnyWorlds):
@@ -229,7 +229,7 @@ class FlowVectorEnv(VectorEnv):
     ) -> None:
         if render_mode is not None:
             raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
-        mode = AutoresetMode(autoreset_mode)
+        mode = checked_mode(autoreset_mode)
         threads = cores() if threads is None else threads
         flows = _Flows(
             preset, count=num_envs, threads=threads, autoreset=mode.value, scenario=scenario, overrides=overrides

@@ -102,7 +102,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     ) -> None:
         if render_mode is not None:
             raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
-        mode = AutoresetMode(autoreset_mode)
+        mode = checked_mode(autoreset_mode)
         threads = cores() if threads is None else threads
         self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), mode)
 
@@ -165,6 +165,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
             options: ``{"reset_mask": mask}`` with a bool array ``(num_envs,)``: only there. The first reset begins all,
                 since none goes on with a seed before.
         """
+        if options is not None and not isinstance(options, dict):
+            raise TypeError(f"options is of type {type(options).__name__}, must be a dict")
         mask = None if options is None else options.get("reset_mask")
         if mask is not None:
             mask = _checked_mask(mask, self.num_envs)
@@ -227,6 +229,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
             raise RuntimeError("episodes begin with reset(): call it before step()")
         if out is None:
             out = self.buffers()
+        elif not isinstance(out, Buffers):
+            raise TypeError(f"out is of type {type(out).__name__}, must be what buffers() gives")
         else:
             # An array that was never written to may hold bytes that are no bools.
             out.terminated.fill(False)
@@ -266,6 +270,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         steps = given.integer("steps", steps, 1, MOST_STEPS)
         deviations = _checked_deviations(deviation, policy.outputs)
         out = self.trajectory(steps) if out is None else out
+        if not isinstance(out, Trajectory):
+            raise TypeError(f"out is of type {type(out).__name__}, must be what trajectory(steps) gives")
         out.terminated.fill(False)
         out.truncated.fill(False)
         cast(Worlds, self._worlds).native.rollout(policy.native, steps, *out, deviations)
@@ -313,6 +319,15 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
             "final_info": {"terms": by_name, "_terms": is_over},
             "_final_info": is_over,
         }
+
+
+def checked_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """How an environment begins the next episode."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(f'"{one.value}"' for one in AutoresetMode)
+        raise ValueError(f'autoreset_mode is "{mode}", must be one of {known}') from None
 
 
 def _drawn_seeds(count: int) -> list[int]:

@@ -54,6 +54,7 @@ def test_what_is_no_action_is_refused_with_its_agent():
     hosts.reset(seed=1)
     fair = np.float32([0.5])
     for actions, error, said in [
+        (None, TypeError, "actions is of type NoneType, must be a dict"),
         ({"host_0": fair}, ValueError, "none for host_1"),
         ({"host_0": fair, "host_1": fair, "host_2": fair}, ValueError, "one for host_2; there are: host_0, host_1"),
         ({"host_0": fair, "host_1": 0.5}, TypeError, "the action of host_1 is 0.5, must be a numpy array of float32"),
