@@ -10,6 +10,7 @@ Runs, sweeps and experiments (:func:`run`, :func:`sweep`, :func:`reproduce`) giv
 dicts and tables, and need numpy alone. Nothing that is optional is imported before it is asked for.
 """
 
+from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
@@ -39,6 +40,9 @@ __all__ = [
 ]
 
 
+_MODULES = ("env", "flow", "parallel", "policy", "sb3", "to_onnx", "train", "vector")
+
+
 def parallel_env(environment: str | None = None, **options: _Any) -> "_HostsEnv":
     """The hosts of an environment as agents, in PettingZoo's parallel API: see :class:`anabranch.parallel.HostsEnv`.
 
@@ -54,6 +58,15 @@ def parallel_env(environment: str | None = None, **options: _Any) -> "_HostsEnv"
     from anabranch.parallel import HostsEnv
 
     return HostsEnv(environment, **options)
+
+
+if not _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _Any:
+        """The modules, each loaded when it is asked for: some need Gymnasium, and others more than that."""
+        if name in _MODULES:
+            return _import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if _find_spec("gymnasium") is not None:

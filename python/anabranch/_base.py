@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 from gymnasium import spaces
 
+from anabranch import _given as given
 from anabranch import _native
 from anabranch._runs import Scenario, _as_path_or_dict, _copy
 from anabranch._spec import Feature
 
 MOST_SEED = 2**64 - 1
+
+# As in Rust, which takes no number below 0 and can't name one there.
+MOST_ENVIRONMENTS, MOST_THREADS = 65536, 1024
+MOST_HISTORY, MOST_DELAY = 64, 64
 
 
 class Options(TypedDict, total=False):
@@ -70,26 +74,24 @@ class Worlds(AnyWorlds):
     ) -> None:
         if observe not in ("any", "deployable"):
             raise ValueError(f'observe is "{observe}", must be "any" or "deployable"')
-        if isinstance(features, str):
-            raise TypeError(f'features is the text "{features}", must be a list of names')
         if overrides is not None and scenario is None:
             raise ValueError("overrides are a scenario's, and this environment has none of yours: give scenario=...")
         self.native = _native.Environments(
-            environment,
+            None if environment is None else named(environment),
             scenario=None if scenario is None else _as_path_or_dict(scenario),
             overrides=_copy("overrides", overrides),
-            count=count,
-            threads=threads,
+            count=given.integer("num_envs", count, 1, MOST_ENVIRONMENTS),
+            threads=given.integer("threads", threads, 1, MOST_THREADS),
             autoreset=autoreset,
-            link=link,
-            interval=interval,
-            actuator=actuator,
-            features=None if features is None else list(features),
+            link=None if link is None else given.text("link", link),
+            interval=None if interval is None else given.number("interval", interval),
+            actuator=None if actuator is None else given.text("actuator", actuator),
+            features=None if features is None else given.names("features", features),
             deployable=observe == "deployable",
-            history=history,
-            delay=delay,
-            agents=agents,
-            weights=None if weights is None else dict(weights),
+            history=None if history is None else given.integer("history", history, 1, MOST_HISTORY),
+            delay=None if delay is None else given.integer("delay", delay, 0, MOST_DELAY),
+            agents=None if agents is None else given.text("agents", agents),
+            weights=None if weights is None else given.weights("weights", weights),
         )
         self.features = tuple(Feature(*row) for row in self.native.features)
         self.terms = tuple(self.native.terms)
@@ -100,15 +102,17 @@ class Worlds(AnyWorlds):
         self.action_space = spaces.Box(0.0, self.native.most, (self.native.hosts,), np.float32)
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def named(environment: str) -> str | None:
+    """The catalogue's name of an environment, of which Gymnasium's id may be given; None where a scenario is given."""
+    name = given.text("environment", environment).removeprefix("anabranch/").removesuffix("-v0")
+    if name == "Flow":
+        raise ValueError(
+            "this is for environments with hosts; those of one flow are made by "
+            'gymnasium.make("anabranch/Flow-v0"), make_vec, or anabranch.flow'
+        )
+    return None if name == "Scenario" else name
 
 
 def checked_seed(seed: Any) -> int:
     """A seed, or what one must be."""
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        if 0 <= seed <= MOST_SEED:
-            return int(seed)
-        raise ValueError(f"seed is {seed}, must be from 0 to {MOST_SEED}")
-    raise TypeError(f"seed is of type {type(seed).__name__}, must be an int from 0 to {MOST_SEED}")
+    return given.integer("seed", seed, 0, MOST_SEED)

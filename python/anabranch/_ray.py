@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from anabranch import _native
-from anabranch._base import cores
+from anabranch._cores import cores
 
 try:
     import ray

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
-import operator
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
+from anabranch import _given as given
 from anabranch import _native
+from anabranch._kept import register
 from anabranch._native import Table
+
+register()
 
 Scenario = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a scenario file, or a dict with its tables."""
@@ -21,6 +29,9 @@ _MOST_THREADS = 1024
 """As for the command: more only wait for one another."""
 
 _MOST_SEED = 2**63 - 1
+
+_MOST_POINTS = 1_000_000
+"""Of a sweep."""
 
 
 class Result(dict[str, Any]):
@@ -33,7 +44,8 @@ class Result(dict[str, Any]):
         polars.DataFrame(result.tables["points"])
         pyarrow.table(result.tables["points"])
 
-    Numbers that there are not, as the convergence of what did not converge, are null.
+    Numbers that there are not, as the convergence of what did not converge, are null. A result is pickled, as for other
+    processes, with its tables, which needs pyarrow; ``dict(result)`` needs nothing.
     """
 
     tables: dict[str, Table]
@@ -42,6 +54,13 @@ class Result(dict[str, Any]):
         super().__init__(json.loads(result[0]))
         self.tables = dict(result[1])
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Result:
+        copied = type(self).__new__(type(self))
+        copied.update(copy.deepcopy(dict(self), memo))
+        # They never change.
+        copied.tables = dict(self.tables)
+        return copied
+
 
 class PointsFailed(_native.RunError):
     """Points of a sweep that have no run; ``result`` has all others."""
@@ -49,6 +68,9 @@ class PointsFailed(_native.RunError):
     def __init__(self, result: Result) -> None:
         super().__init__("; ".join(result["failed"]))
         self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.result,)
 
 
 def _as_path_or_dict(scenario: Scenario) -> Any:
@@ -92,24 +114,19 @@ def run(
         KeyboardInterrupt: On Ctrl-C, within a tenth of a second.
     """
     _check_threads(threads)
-    _check_int("seed", seed, 0, _MOST_SEED)
+    _check_seed(seed)
+    given.folder("out", out)
     return Result(_native.run(_as_path_or_dict(scenario), _copy("overrides", overrides), seed, out, threads))
 
 
 def _check_threads(threads: int | None) -> None:
-    _check_int("threads", threads, 1, _MOST_THREADS)
+    if threads is not None:
+        given.integer("threads", threads, 1, _MOST_THREADS)
 
 
-def _check_int(name: str, value: int | None, least: int, most: int) -> None:
-    if value is None:
-        return
-    try:
-        number = operator.index(value)
-    except TypeError:
-        text = f"{name} is of type {type(value).__name__}, must be an int from {least} to {most}"
-        raise TypeError(text) from None
-    if not least <= number <= most:
-        raise ValueError(f"{name} is {number}, must be from {least} to {most}")
+def _check_seed(seed: int | None) -> None:
+    if seed is not None:
+        given.integer("seed", seed, 0, _MOST_SEED)
 
 
 def experiments() -> dict[str, str]:
@@ -144,11 +161,17 @@ def reproduce(
         ValueError: There is no such experiment, controller, setting or policy.
         KeyboardInterrupt: On Ctrl-C; there is nothing of the experiment then.
     """
-    for name, value in (("controllers", controllers), ("settings", settings)):
-        if isinstance(value, str):
-            raise TypeError(f'{name} is the text "{value}", must be a list of names')
-    _check_int("seed", seed, 0, _MOST_SEED)
-    return Result(_native.reproduce(experiment, quick, seed, list(controllers), list(settings), policies))
+    _check_seed(seed)
+    return Result(
+        _native.reproduce(
+            given.text("experiment", experiment),
+            given.flag("quick", quick),
+            seed,
+            given.names("controllers", controllers),
+            given.names("settings", settings),
+            given.folder("policies", policies),
+        )
+    )
 
 
 def sweep(
@@ -172,7 +195,8 @@ def sweep(
     Args:
         scenario: The path of a file, or a dict with the tables of one.
         grid: Keys and the values that they take in turn, as ``{"overlay.relays": [1, 2, 3]}``.
-        seeds: How many, from 1 on, or which; the scenario's own unless given.
+        seeds: How many, from 1 on, or which, each once; the scenario's own unless given. A sweep has a million points at
+            most.
         overrides: What is otherwise than the scenario says, in all points.
         out: Where results go. Points that are there already are not run again, and what is done before Ctrl-C stays:
             the command and this function go on from each other's. Without it nothing is kept.
@@ -196,17 +220,14 @@ def sweep(
     if address is not None and threads is not None:
         raise ValueError("threads are those of this machine: give them or the address of a cluster, not both")
     _check_threads(threads)
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise ValueError(f"seeds is {seeds}, must be how many, 1 or more, or a list")
-        seeds = range(1, seeds + 1)
+    given.folder("out", out)
     arguments = (
         _as_path_or_dict(scenario),
-        _copy("grid", grid) or {},
-        None if seeds is None else list(seeds),
+        _checked_grid(_copy("grid", grid) or {}),
+        None if seeds is None else _checked_seeds(seeds),
         _copy("overrides", overrides),
         threads,
-        again,
+        given.flag("again", again),
     )
 
     def swept(out: Any) -> Result:
@@ -226,6 +247,41 @@ def sweep(
         return swept(out)
     with tempfile.TemporaryDirectory(prefix="anabranch-") as temporary:
         return swept(temporary)
+
+
+def _checked_seeds(seeds: Any) -> list[int]:
+    """Which they are: a number that is too large would fill the memory before Rust could refuse it."""
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable) or getattr(seeds, "shape", None) == ():
+        return list(range(1, given.integer("seeds", seeds, 1, _MOST_POINTS, ", or a list of seeds") + 1))
+    found = list(islice(seeds, _MOST_POINTS + 1))
+    if len(found) > _MOST_POINTS:
+        raise ValueError(f"seeds has more than {_MOST_POINTS}, must have {_MOST_POINTS} at most")
+    found = [given.integer(f"seeds[{place}]", seed, 0, _MOST_SEED) for place, seed in enumerate(found)]
+    if twice := _twice(found):
+        raise ValueError(f"seeds has {twice[0]} twice: a mean would count it twice")
+    return found
+
+
+def _checked_grid(grid: dict[str, Any]) -> dict[str, Any]:
+    """The grid, in which no number is there twice, however it is written."""
+    for key, values in grid.items():
+        if isinstance(values, (list, np.ndarray)):
+            numbers = [one for one in values if isinstance(one, Real) and not isinstance(one, bool)]
+            if twice := _twice(numbers):
+                one, other = (str(number) for number in twice)
+                said = f"{one} twice" if one == other else f"{one} and {other}, which are the same"
+                raise ValueError(f'grid["{key}"] has {said}')
+    return grid
+
+
+def _twice(values: Iterable[Any]) -> tuple[Any, Any] | None:
+    """The first that is there twice, as it is and as it was before."""
+    seen: dict[Any, Any] = {}
+    for value in values:
+        if value in seen:
+            return seen[value], value
+        seen[value] = value
+    return None
 
 
 def _copy(name: str, mapping: Mapping[str, Any] | None) -> dict[str, Any] | None:

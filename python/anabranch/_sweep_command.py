@@ -11,7 +11,7 @@ from typing import Any
 
 import anabranch
 from anabranch import _native
-from anabranch._runs import PointsFailed
+from anabranch._runs import _MOST_POINTS, PointsFailed
 
 INTERRUPTED = 130
 
@@ -51,6 +51,8 @@ def seed_range(text: str) -> list[int]:
     found = re.fullmatch(r"(?:(\d+)\s*\.\.\s*)?(\d+)", text.strip())
     if found is None or not (seeds := range(int(found[1] or 1), int(found[2]) + 1)):
         raise argparse.ArgumentTypeError("expected how many seeds, such as 10, or the first and the last, such as 1..10")
+    if len(seeds) > _MOST_POINTS:
+        raise argparse.ArgumentTypeError(f"{text} are more than the {_MOST_POINTS} points that a sweep may have")
     return list(seeds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from typing import Any, Unpack, cast
 
@@ -11,12 +12,17 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from anabranch import _native
 from anabranch import _page as page
 from anabranch._base import AnyWorlds, Options, Worlds, checked_seed
 from anabranch._page import Course, Line
 from anabranch._spec import Feature
 
 Array = npt.NDArray[np.float32]
+
+# What a host's number is relative to, by the actuator; with all others to the link's rate.
+OF_LINK = "of the link"
+TOLD = {"share": "of an even share", "initial": "log2 of packets"}
 
 
 class Env(gymnasium.Env[Array, Array]):
@@ -73,7 +79,7 @@ class Env(gymnasium.Env[Array, Array]):
     before; without any, it draws one.
 
     Args:
-        environment: A name of the catalogue, which the ids ``anabranch/NAME-v0`` give.
+        environment: A name of the catalogue, or Gymnasium's id of it, ``anabranch/NAME-v0``.
         scenario: In place of it, flows over links: a file or a dict (``anabranch/Scenario-v0``).
         overrides: What is otherwise than that scenario says.
         link: The link that is divided: a coordinator's, or the slowest, unless given.
@@ -156,7 +162,10 @@ class Env(gymnasium.Env[Array, Array]):
             super().reset(seed=seed)
             self._is_seeded = True
         observation = np.zeros(self._shape, np.float32)
-        self._worlds.native.reset(observation, seed)
+        try:
+            self._worlds.native.reset(observation, seed)
+        except _native.RunError as error:
+            raise _of_one(error) from None
         self._last = observation[0]
         self._terms.fill(0.0)
         self._course.clear()
@@ -173,9 +182,12 @@ class Env(gymnasium.Env[Array, Array]):
             raise RuntimeError("an episode begins with reset(): call it before step()")
         action = self._checked(action)
         observation = np.zeros(self._shape, np.float32)
-        self._worlds.native.step(
-            action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
-        )
+        try:
+            self._worlds.native.step(
+                action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
+            )
+        except (TypeError, ValueError, _native.RunError) as error:
+            raise _of_one(error) from None
         self._last = observation[0]
         self._course.note(self.now, self._applied(action), self._terms[0].copy(), float(self._rewards[0]), self._shown())
         terms = dict(zip(self._worlds.terms, self._terms[0].tolist()))
@@ -219,12 +231,26 @@ class Env(gymnasium.Env[Array, Array]):
 
         names = ("queue, of the longest", "dropped, of what came", "cross traffic, of the link")
         of_link = [course.line(name, link[:, place]) for place, name in enumerate(names)]
+        carried = of_each(1, ", carried")
+        if self._told == OF_LINK:
+            both = of_each(0, ", told") + carried
+            rates = [("Rates that hosts were told, and what they carried.", (OF_LINK, ""), both)]
+        else:
+            rates = [
+                ("What hosts were told.", (self._told, ""), of_each(0, ", told")),
+                ("What hosts carried.", (OF_LINK, ""), carried),
+            ]
         return [
-            ("Rates that hosts were told, and what they carried.", ("of the link", ""), of_each(0, ", told") + of_each(1, ", carried")),
+            *rates,
             ("Round trips of the hosts' flows over their least.", ("round trip over its least", ""), of_each(2, "")),
             ("The link.", ("share", ""), of_link),
             ("What hosts lost.", ("of what they sent", ""), of_each(3, "")),
         ]  # fmt: skip
+
+    @property
+    def _told(self) -> str:
+        """What a number of an action is."""
+        return TOLD.get(cast(Worlds, self._worlds).native.actuator, OF_LINK)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes the episode so far as a page that stands alone: what was decided, rates, round trips, queue and losses of
@@ -254,7 +280,7 @@ class Env(gymnasium.Env[Array, Array]):
             times = [step.at for step in self._course.steps]
             rates = self._course.actions().reshape(-1, self.hosts)
             terms = np.array([step.terms for step in self._course.steps], np.float32).reshape(-1, len(self._worlds.terms))
-            return picture(times, rates, terms, self._worlds.terms)
+            return picture(times, rates, self._told, float(self.action_space.high[0]), terms, self._worlds.terms)
         newest = self._last.reshape(-1, self.hosts, len(self.features))[0]
         lines = [f"{self.now:8.2f} s  " + "  ".join(feature.name for feature in self.features)]
         for host, row in enumerate(newest):
@@ -263,3 +289,8 @@ class Env(gymnasium.Env[Array, Array]):
         paid = (f"{name} {value:.2f}" for name, value in zip(self._worlds.terms, self._terms[0]))
         return "\n".join([*lines, "  " + ", ".join(paid)])
 
+
+def _of_one(error: Exception) -> Exception:
+    """What is said of the first of many, said of the only one."""
+    said = str(error).removeprefix("environment 0: ").replace("actions[0, ", "action[")
+    return type(error)(re.sub(r"\bactions\b", "action", said))

@@ -9,13 +9,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from anabranch import _given as given
 from anabranch import _native
-from anabranch._base import AnyWorlds, cores
+from anabranch._base import MOST_ENVIRONMENTS, MOST_THREADS, AnyWorlds
+from anabranch._cores import cores
 from anabranch._runs import Scenario, _as_path_or_dict, _copy
 from anabranch._page import Line
 from anabranch._spec import Feature
 from anabranch.env import Array, Env
-from anabranch.vector import Buffers, Flags, VectorEnv
+from anabranch.vector import Buffers, Flags, VectorEnv, checked_mode
 
 
 class _Flows(AnyWorlds):
@@ -36,11 +38,11 @@ class _Flows(AnyWorlds):
         if overrides is not None and scenario is None:
             raise ValueError("overrides are a scenario's, and this environment has none of yours: give scenario=...")
         self.native = _native.Senders(
-            preset,
+            given.text("preset", preset),
             scenario=None if scenario is None else _as_path_or_dict(scenario),
             overrides=_copy("overrides", overrides),
-            count=count,
-            threads=threads,
+            count=given.integer("num_envs", count, 1, MOST_ENVIRONMENTS),
+            threads=given.integer("threads", threads, 1, MOST_THREADS),
             autoreset=autoreset,
         )
         self.features = tuple(Feature(*row) for row in self.native.features)
@@ -227,12 +229,12 @@ class FlowVectorEnv(VectorEnv):
     ) -> None:
         if render_mode is not None:
             raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
-        mode = AutoresetMode(autoreset_mode)
+        mode = checked_mode(autoreset_mode)
         threads = cores() if threads is None else threads
         flows = _Flows(
             preset, count=num_envs, threads=threads, autoreset=mode.value, scenario=scenario, overrides=overrides
         )
-        self._set_up(flows, num_envs, mode)
+        self._set_up(flows, mode)
 
     def step(
         self, actions: Any, *, out: Buffers | None = None

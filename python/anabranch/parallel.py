@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from anabranch._base import Options
+from anabranch._base import AnyWorlds, Options
 from anabranch._spec import Feature
 from anabranch.env import Env
 
@@ -41,7 +41,7 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         options: Likewise.
     """
 
-    metadata = {"name": "anabranch", "render_modes": ["ansi", "rgb_array"], "render_fps": 10, "is_parallelizable": True}
+    metadata = {"name": "anabranch", **Env.metadata, "is_parallelizable": True}
 
     def __init__(
         self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
@@ -59,6 +59,10 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         self.action_spaces = {agent: spaces.Box(0.0, most, (1,), np.float32) for agent in self.possible_agents}
         self.state_space = self._env.observation_space
         self._seen: Array | None = None
+
+    @property
+    def _worlds(self) -> AnyWorlds:
+        return self._env._worlds
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -92,6 +96,8 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         """
         if not self.agents:
             raise RuntimeError("an episode begins with reset(): call it before step()")
+        if not isinstance(actions, dict):
+            raise TypeError(f"actions is of type {type(actions).__name__}, must be a dict with an action for each agent")
         if missing := [agent for agent in self.agents if agent not in actions]:
             raise ValueError(f"actions have none for {', '.join(missing)}; every host needs one")
         if unknown := [agent for agent in actions if agent not in self.agents]:
@@ -99,6 +105,9 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         for agent, action in actions.items():
             if not isinstance(action, np.ndarray) or action.dtype != np.float32 or action.shape != (1,):
                 raise TypeError(f"the action of {agent} is {action!r}, must be a numpy array of float32 with the shape (1,)")
+            if not np.isfinite(action[0]):
+                most = self.action_spaces[agent].high[0]
+                raise ValueError(f"the action of {agent} is {action[0]}, must be a number from 0 to {most:g}")
         action = np.concatenate([actions[agent] for agent in self.agents])
         self._seen, reward, terminated, truncated, info = self._env.step(action)
         agents = self.agents

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import tempfile
+import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from anabranch import _given as given
 from anabranch import _native
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from anabranch.env import Env
-    from anabranch.vector import VectorEnv
+    from anabranch._base import AnyWorlds
+    from anabranch.parallel import HostsEnv
+    from anabranch.sb3 import VecEnv
 
-    # Ours, with what Gymnasium has put around it or without.
-    OneOrMany = gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]
+    # Ours, with what Gymnasium has put around it or without, or as other libraries have them.
+    OneOrMany: TypeAlias = gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | HostsEnv | VecEnv
 
 Array = npt.NDArray[np.float32]
 
@@ -55,6 +61,12 @@ class Policy:
         TypeError, ValueError: An array is of another type or shape, or a number is none.
     """
 
+    # Of one that was made here what it was made of, for copies.
+    _parts: tuple[Any, ...] | None = None
+    # Of one from a file what is in its two files, and where it was found to act as it was made for.
+    _files: tuple[bytes, bytes] | None = None
+    _fitting: weakref.WeakSet[AnyWorlds]
+
     def __init__(
         self,
         layers: Sequence[tuple[Array, Array]],
@@ -70,6 +82,7 @@ class Policy:
         mean = np.zeros(inputs, np.float32) if mean is None else mean
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
         self.native = _native.Policy(layers, activation, mean, deviation, known, cell)
+        self._parts = copy.deepcopy((layers, activation, mean, deviation, known, cell))
         self.purpose: dict[str, Any] | None = None
         """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``, ``delay``; or, where it
         controls one flow, ``features``, ``history``, ``interval_rtts``."""
@@ -89,10 +102,47 @@ class Policy:
             ValueError: There is no policy in it, or one for other environments than ``env``; it is said what differs.
         """
         policy = cls.__new__(cls)
-        worlds = None if env is None else _ours(env)._worlds.native
-        policy.native, purpose, trained = _native.load_policy(path, worlds)
+        worlds = None if env is None else worlds_of(env)
+        policy.native, purpose, trained = _native.load_policy(path, None if worlds is None else worlds.native)
         policy.purpose, policy.trained = json.loads(purpose), json.loads(trained)
+        policy._files = Path(path).read_bytes(), Path(path).with_suffix(".json").read_bytes()
+        policy._fitting = weakref.WeakSet(() if worlds is None else (worlds,))
         return policy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("native", "_fitting")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._parts is not None:
+            self.native = _native.Policy(*self._parts)
+        else:
+            self._fitting = weakref.WeakSet()
+            self.native = self._reread(None)
+
+    def _reread(self, worlds: AnyWorlds | None) -> _native.Policy:
+        """What is in its files, if it is for these environments."""
+        assert self._files is not None
+        with tempfile.TemporaryDirectory(prefix="anabranch-") as folder:
+            path = Path(folder, "policy.safetensors")
+            for place, data in zip((path, path.with_suffix(".json")), self._files):
+                place.write_bytes(data)
+            try:
+                return _native.load_policy(path, None if worlds is None else worlds.native)[0]
+            except ValueError as error:
+                raise ValueError(str(error).removeprefix(f"{path}: ")) from None
+
+    def check(self, env: OneOrMany) -> None:
+        """Whether a policy from a file is for ``env``, as :meth:`load` says it; ``rollout`` and :meth:`rates` ask, too.
+
+        Raises:
+            ValueError: It is for other environments; it is said what differs.
+        """
+        worlds = worlds_of(env)
+        if self._files is None or worlds in self._fitting:
+            return
+        self._reread(worlds)
+        self._fitting.add(worlds)
 
     def save(self, path: str | os.PathLike[str], env: OneOrMany, *, trained: Any = None) -> None:
         """Writes it as a policy for environments like ``env``: the same policy is the same bytes.
@@ -107,7 +157,7 @@ class Policy:
             OSError: A file can't be written.
             ValueError: ``path`` has another name, the policy does not fit ``env``, or a number in ``trained`` is none.
         """
-        _native.save_policy(self.native, path, _ours(env)._worlds.native, json.dumps(trained, allow_nan=False))
+        _native.save_policy(self.native, path, worlds_of(env).native, json.dumps(trained, allow_nan=False))
 
     def save_for_flow(
         self,
@@ -136,7 +186,8 @@ class Policy:
                 ``history`` times the features and say one number, or a number in ``trained`` is none.
         """
         about = json.dumps(trained, allow_nan=False)
-        _native.save_flow_policy(self.native, path, list(features), history, interval_rtts, about)
+        names, rtts = given.names("features", features), given.number("interval_rtts", interval_rtts)
+        _native.save_flow_policy(self.native, path, names, given.integer("history", history, 1, 64), rtts, about)
 
     @property
     def inputs(self) -> int:
@@ -158,22 +209,38 @@ class Policy:
 
         Args:
             env: One environment, or many like the one that is observed.
-            observation: What it sees.
+            observation: What is seen in one, float32; of an :class:`anabranch.parallel.HostsEnv` what one of its agents
+                sees, or its ``state()``.
             memory: What it was shown before, and now is shown this, too: one for each course of observations.
 
         Raises:
-            ValueError: It is a policy that remembers, and there is no ``memory``.
+            TypeError, ValueError: It is a policy that remembers, and there is no ``memory``; it is one from a file for
+                other environments; or the observation has another type or shape.
         """
+        self.check(env)
         if memory is None:
             if self.remembers:
                 raise ValueError("this policy remembers: give rates() a Memory(), one for each environment, and forget() as it begins")
             memory = Memory()
-        ours = _ours(env)
-        rates = np.zeros(ours.hosts, np.float32)
-        history = observation.size // (ours.hosts * len(ours.features))
-        self.native.rates(observation, ours.hosts, len(ours.features), history, rates, memory)
+        worlds = worlds_of(env)
+        hosts, features, history = worlds.native.hosts, len(worlds.features), worlds.native.history
+        if hasattr(env, "possible_agents") and getattr(observation, "shape", None) == (features * history,):
+            hosts = 1
+        rates = np.zeros(hosts, np.float32)
+        self.native.rates(observation, hosts, features, history, rates, memory)
         return rates
 
 
-def _ours(env: OneOrMany) -> Env | VectorEnv:
-    return cast("Env | VectorEnv", env.unwrapped)
+def worlds_of(env: OneOrMany) -> AnyWorlds:
+    """What is in an environment of ours, whatever is around it.
+
+    Raises:
+        TypeError: It is none of ours.
+    """
+    worlds: AnyWorlds | None = getattr(getattr(env, "unwrapped", env), "_worlds", None)
+    if worlds is None:
+        raise TypeError(
+            f"env is of type {type(env).__name__}, must be an environment of this package: "
+            'gymnasium.make("anabranch/..."), make_vec, anabranch.parallel_env or anabranch.sb3.VecEnv makes one'
+        )
+    return worlds

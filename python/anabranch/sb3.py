@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from anabranch._base import Options
+from anabranch._base import AnyWorlds, Options
 from anabranch.vector import VectorEnv
 
 if TYPE_CHECKING:
@@ -75,17 +75,20 @@ def _made() -> type[_Base]:
         def __init__(
             self, environment: str | None = None, *, num_envs: int = 1, threads: int | None = None, **options: Unpack[Options]
         ) -> None:
-            name = None if environment is None else environment.removeprefix("anabranch/").removesuffix("-v0")
-            if name == "Flow":
+            if environment in ("Flow", "anabranch/Flow-v0"):
                 raise ValueError(
                     "this is for environments with hosts; those of one flow are Gymnasium's like any other: "
                     'stable_baselines3.common.env_util.make_vec_env("anabranch/Flow-v0", n_envs=8)'
                 )
             self.envs = VectorEnv(
-                name, num_envs=num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
+                environment, num_envs=num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
             )
             self._actions: np.ndarray | None = None
             super().__init__(num_envs, self.envs.single_observation_space, self.envs.single_action_space)
+
+        @property
+        def _worlds(self) -> AnyWorlds:
+            return self.envs._worlds
 
         def reset(self) -> np.ndarray:
             """Begins episodes: of what ``seed`` said, or the next ones."""

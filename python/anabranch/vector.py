@@ -9,16 +9,22 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from anabranch._base import AnyWorlds, Options, Worlds, checked_seed, cores
+from anabranch import _given as given
+from anabranch._base import MOST_SEED, AnyWorlds, Options, Worlds, checked_seed
+from anabranch._cores import cores
 from anabranch._spec import Feature
 from anabranch.env import Env
 from anabranch.policy import Policy
 
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
+
+# Of a rollout: far more than memory holds.
+MOST_STEPS = 2**31 - 1
 
 
 class Buffers(NamedTuple):
@@ -72,7 +78,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     ``threads=1``. One thread may use it at a time. Ctrl-C counts after the step.
 
     Args:
-        environment: A name of the catalogue, which the ids give.
+        environment: A name of the catalogue, or an id.
         num_envs: 1 to 65536.
         threads: As many as there are processors unless given; never more than environments.
         autoreset_mode: An ``AutoresetMode`` or its value.
@@ -96,15 +102,16 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     ) -> None:
         if render_mode is not None:
             raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
-        mode = AutoresetMode(autoreset_mode)
+        mode = checked_mode(autoreset_mode)
         threads = cores() if threads is None else threads
-        self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), num_envs, mode)
+        self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), mode)
 
-    def _set_up(self, worlds: AnyWorlds, num_envs: int, mode: AutoresetMode) -> None:
+    def _set_up(self, worlds: AnyWorlds, mode: AutoresetMode) -> None:
         self.render_mode = None
         self._worlds = worlds
-        self.num_envs = num_envs
-        self.metadata = {**Env.metadata, "autoreset_mode": mode}
+        num_envs = self.num_envs = worlds.native.count
+        # Only a single environment is shown.
+        self.metadata = {**Env.metadata, "render_modes": [], "autoreset_mode": mode}
         self.single_observation_space = self._worlds.observation_space
         # A flow's environments have another type here, and say so.
         self.single_action_space = cast("spaces.Box[np.float32]", self._worlds.action_space)
@@ -112,8 +119,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         self.observation_space = cast("spaces.Box[np.float32]", batch_space(self.single_observation_space, num_envs))
         self.action_space = cast("spaces.Box[np.float32]", batch_space(self.single_action_space, num_envs))
         self._mode = mode
-        self._is_seeded = False
         self._was_reset = False
+        # Of each environment the last that was given or drawn.
+        self._seeds: list[int] = []
         self._all = np.ones(num_envs, np.bool_)
 
     @property
@@ -154,25 +162,54 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
 
         Args:
             seed: One, or one (or None) for each environment.
-            options: ``{"reset_mask": mask}`` with a bool array ``(num_envs,)``: only there.
+            options: ``{"reset_mask": mask}`` with a bool array ``(num_envs,)``: only there. The first reset begins all,
+                since none goes on with a seed before.
         """
+        if options is not None and not isinstance(options, dict):
+            raise TypeError(f"options is of type {type(options).__name__}, must be a dict")
         mask = None if options is None else options.get("reset_mask")
         if mask is not None:
             mask = _checked_mask(mask, self.num_envs)
-        seeds = None
-        if isinstance(seed, Sequence):
-            drawn = _drawn_seeds(len(seed)) if not self._is_seeded else [None] * len(seed)
+        if not self._was_reset:
+            mask = None
+        seeds: list[int | None] | None = None
+        if isinstance(seed, np.ndarray):
+            seed = seed.tolist()
+        if isinstance(seed, Sequence) and not isinstance(seed, str):
+            drawn = _drawn_seeds(len(seed)) if not self._was_reset else [None] * len(seed)
             seeds = [other if one is None else checked_seed(one) for one, other in zip(seed, drawn)]
             seed = None
         elif seed is not None:
             seed = checked_seed(seed)
-        elif not self._is_seeded:
+        elif not self._was_reset:
+            # Who says nothing gets other episodes each time; `np_random_seed` says which.
             seed = _drawn_seeds(1)[0]
-        self._is_seeded = True
         observations = np.zeros(self.observation_space.shape, np.float32)
         self._worlds.native.reset(observations, seed, seeds, None if mask is None else mask.tolist())
         self._was_reset = True
+        self._note_seeds(seed, seeds, mask)
         return observations, self._infos(np.zeros((self.num_envs, len(self.terms)), np.float32))
+
+    @property
+    def np_random_seed(self) -> int | tuple[int, ...] | None:  # type: ignore[override]
+        """What ``reset(seed=...)`` takes to begin the same again: one seed, or each environment's where they do
+        not count on from the first; None before the first reset."""
+        if not self._seeds:
+            return None
+        first = self._seeds[0]
+        counts_on = all(seed == (first + place) % (MOST_SEED + 1) for place, seed in enumerate(self._seeds))
+        return first if counts_on else tuple(self._seeds)
+
+    def _note_seeds(self, seed: int | None, seeds: list[int | None] | None, mask: Flags | None) -> None:
+        before: list[int | None] = [*self._seeds] if self._seeds else [None] * self.num_envs
+        if seed is not None:
+            seeds = [(seed + place) % (MOST_SEED + 1) for place in range(self.num_envs)]
+        if seeds is None:
+            return
+        is_begun = self._all if mask is None else mask
+        now = [new if new is not None and begun else old for new, old, begun in zip(seeds, before, is_begun)]
+        self._seeds = [one for one in now if one is not None]
+        self._np_random, self._np_random_seed = seeding.np_random(self._seeds[0])
 
     def step(
         self, actions: Array, *, out: Buffers | None = None
@@ -192,6 +229,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
             raise RuntimeError("episodes begin with reset(): call it before step()")
         if out is None:
             out = self.buffers()
+        elif not isinstance(out, Buffers):
+            raise TypeError(f"out is of type {type(out).__name__}, must be what buffers() gives")
         else:
             # An array that was never written to may hold bytes that are no bools.
             out.terminated.fill(False)
@@ -225,8 +264,14 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         """
         if not self._was_reset:
             raise RuntimeError("episodes begin with reset(): call it before rollout()")
-        deviations = [deviation] * policy.outputs if isinstance(deviation, (int, float)) else list(deviation)
+        if not isinstance(policy, Policy):
+            raise TypeError(f"policy is of type {type(policy).__name__}, must be an anabranch.policy.Policy")
+        policy.check(self)
+        steps = given.integer("steps", steps, 1, MOST_STEPS)
+        deviations = _checked_deviations(deviation, policy.outputs)
         out = self.trajectory(steps) if out is None else out
+        if not isinstance(out, Trajectory):
+            raise TypeError(f"out is of type {type(out).__name__}, must be what trajectory(steps) gives")
         out.terminated.fill(False)
         out.truncated.fill(False)
         cast(Worlds, self._worlds).native.rollout(policy.native, steps, *out, deviations)
@@ -234,7 +279,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
 
     def trajectory(self, steps: int) -> Trajectory:
         """Arrays for ``rollout(policy, steps, out=...)``."""
-        each = (self.num_envs, steps)
+        each = (self.num_envs, given.integer("steps", steps, 1, MOST_STEPS))
         return Trajectory(
             np.zeros((*each, *self.single_observation_space.shape), np.float32),
             np.zeros((*each, self.hosts), np.float32),
@@ -276,10 +321,30 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         }
 
 
+def checked_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """How an environment begins the next episode."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(f'"{one.value}"' for one in AutoresetMode)
+        raise ValueError(f'autoreset_mode is "{mode}", must be one of {known}') from None
+
+
 def _drawn_seeds(count: int) -> list[int]:
     """Who says nothing gets other episodes each time."""
     drawn: list[int] = np.random.SeedSequence().generate_state(count, np.uint64).tolist()
     return drawn
+
+
+def _checked_deviations(deviation: Any, outputs: int) -> list[float]:
+    """One for each number that a policy says."""
+    if np.ndim(deviation) == 0:
+        found = [given.number("deviation", deviation[()] if isinstance(deviation, np.ndarray) else deviation)] * outputs
+    else:
+        found = [given.number(f"deviation[{place}]", one) for place, one in enumerate(deviation)]
+    if any(one < 0 for one in found):
+        raise ValueError(f"deviation is {min(found)}, must be 0 or more")
+    return found
 
 
 def _checked_mask(mask: Any, count: int) -> Flags:

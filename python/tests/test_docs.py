@@ -34,14 +34,16 @@ def place(tmp_path, monkeypatch):
 
 
 def known(block):
-    """What a block takes for granted: what blocks before it made, or what it is about."""
+    """What a block takes for granted: what blocks before it imported and made, or what it is about."""
     env = gymnasium.make("anabranch/C3-Cross-v0")
     envs = gymnasium.make_vec("anabranch/C3-Cross-v0", num_envs=2)
     envs.reset(seed=1)
     row = env.observation_space.shape[0]
     sizes = [(row, 8), (8, 8), (8, 1)]
     layers = [(np.zeros(size, np.float32), np.zeros(size[1], np.float32)) for size in sizes]
-    names = {"anabranch": anabranch, "gymnasium": gymnasium, "np": np, "env": env, "envs": envs, "Policy": Policy}
+    names = {"env": env, "envs": envs}
+    for line in re.findall(r"^(?:import|from) .*", "\n".join(BLOCKS[: BLOCKS.index(block)]), re.M):
+        exec(line, names)
     names |= {f"{kind}{place + 1}": part for place, pair in enumerate(layers) for kind, part in zip("wb", pair)}
     names["policy"] = Policy(layers)
     for name in ("polars", "pandas", "pyarrow"):

@@ -158,9 +158,9 @@ def test_what_is_shown_has_a_line_for_each_host():
     [
         ([0.5], TypeError, "action is of type list, must be a numpy array of float32 with the shape (1,)"),
         (np.float32([0.5, 0.5]), ValueError, "action has the shape (2,), must have (1,)"),
-        (np.float64([0.5]), TypeError, "has the dtype float64, must have float32: actions.astype(numpy.float32)"),
-        (np.float32([np.nan]), ValueError, "actions[0, 0] is NaN, must be a number from 0 to 1.25"),
-        (np.float32([np.inf]), ValueError, "actions[0, 0] is inf"),
+        (np.float64([0.5]), TypeError, "has the dtype float64, must have float32: action.astype(numpy.float32)"),
+        (np.float32([np.nan]), ValueError, "action[0] is NaN, must be a number from 0 to 1.25"),
+        (np.float32([np.inf]), ValueError, "action[0] is inf"),
         (np.array([0.5], ">f4"), TypeError, "has the dtype >f4, must have float32"),
         (np.frombuffer(b"x" + np.float32(0.5).tobytes(), np.float32, offset=1), ValueError, "in C order"),
     ],
@@ -254,7 +254,7 @@ def test_where_no_picture_can_be_drawn_none_is_promised():
         ({"features": ["cross_next"], "observe": "deployable"}, ValueError, "can know"),
         ({"observe": "all"}, ValueError, 'must be "any" or "deployable"'),
         ({"history": 0}, ValueError, "history is 0, must be from 1 to 64"),
-        ({"history": -1}, OverflowError, "negative"),
+        ({"history": -1}, ValueError, "history is -1, must be from 1 to 64"),
         ({"delay": 65}, ValueError, "delay is 65, must be from 0 to 64"),
         ({"interval": 0.0}, ValueError, "must be a number of seconds"),
         ({"interval": 11.0}, ValueError, "interval in seconds is 11, must be from 0.001 to 10"),
@@ -300,3 +300,64 @@ def test_a_scenario_with_an_error_is_named_with_its_line_and_key(tmp_path):
         gymnasium.make("anabranch/Scenario-v0", scenario=tmp_path / "none.toml")
     with pytest.raises(TypeError, match="path of a file or a dict"):
         gymnasium.make("anabranch/Scenario-v0", scenario=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "axis", "most"),
+    [
+        ("Parallel", {}, "of the link", 1.25),
+        ("Parallel", {"actuator": "share"}, "of an even share", 1.25),
+        ("Fct", {}, "log2 of packets", 10.0),
+    ],
+)
+def test_pictures_and_pages_say_what_numbers_are_and_have_room_for_them(name, options, axis, most, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    from anabranch import _picture
+
+    figures = []
+    monkeypatch.setattr(_picture, "drawn", lambda figure: figures.append(figure))
+    env = gymnasium.make(f"anabranch/C3-{name}-v0", render_mode="rgb_array", **options).unwrapped
+    env.reset(seed=1)
+    for _ in range(3):
+        env.step(np.full(env.hosts, most, np.float32))
+    env.render()
+    above = figures[0].axes[0]
+    assert above.get_ylabel() == axis and above.get_ylim()[0] == 0.0
+    assert above.get_ylim()[1] > max(line.get_ydata().max() for line in above.lines) == most
+    for what, unit in (("told", axis), ("carried", "of the link")):
+        charts = [of for _, (of, _), lines in env._charts() if any(name.endswith(what) for name, _ in lines)]
+        assert charts == [unit], what
+    env.report(tmp_path / "page.html")
+    assert axis in (tmp_path / "page.html").read_text()
+
+
+def test_errors_of_one_environment_name_no_other():
+    env = gymnasium.make("anabranch/C3-Parallel-v0").unwrapped
+    env.reset(seed=1)
+    for action, error, said in [
+        (np.float32([0.5, np.nan]), ValueError, "action[1] is NaN, must be a number from 0 to 1.25"),
+        (np.array([0.5, 0.5]), TypeError, "action has the dtype float64, must have float32: action.astype(numpy.float32)"),
+        (np.zeros(4, np.float32)[::2], ValueError, "action is not one run of numbers in C order: numpy.array(action, ord"),
+    ]:
+        with pytest.raises(error) as raised:
+            env.step(action)
+        assert str(raised.value).startswith(said)
+
+
+def test_render_modes_are_those_that_there_are():
+    one, many = gymnasium.make("anabranch/C3-Single-v0"), gymnasium.make_vec("anabranch/C3-Single-v0", 2)
+    assert "ansi" in one.metadata["render_modes"] and many.metadata["render_modes"] == []
+    assert gymnasium.make_vec("anabranch/Flow-v0", 2).metadata["render_modes"] == []
+
+
+def test_modules_are_there_once_they_are_asked_for():
+    program = """
+import sys
+import anabranch
+assert "anabranch.env" not in sys.modules and "anabranch.train" not in sys.modules
+help(anabranch.env.Env)
+assert anabranch.policy.Policy and anabranch.vector.VectorEnv and anabranch.flow.FlowEnv and anabranch.to_onnx.model
+assert callable(anabranch.sweep) and not hasattr(anabranch, "colour")
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert "A coordinator sees a link" in done.stdout

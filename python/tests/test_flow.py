@@ -164,7 +164,7 @@ def test_an_option_that_can_not_be_is_answered_by_what_can(options, error, said)
         ("xavier", True, TypeError, "must be an int"),
         ("xavier", np.float32([1]), TypeError, "float32, must be an int"),
         ("aurora", 1.0, TypeError, "must be a numpy array of float32 with the shape (1,)"),
-        ("aurora", np.float32([np.nan]), ValueError, "actions[0, 0] is NaN, must be a number"),
+        ("aurora", np.float32([np.nan]), ValueError, "action[0] is NaN, must be a number"),
         ("aurora", np.zeros(2, np.float32), ValueError, "must have (1,)"),
     ],
 )

@@ -1,10 +1,14 @@
 """Hosts as agents are what one agent for all is, and keep PettingZoo's rules."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
 
 import anabranch
+from anabranch.env import Env
 
 pettingzoo = pytest.importorskip("pettingzoo")
 
@@ -50,10 +54,23 @@ def test_what_is_no_action_is_refused_with_its_agent():
     hosts.reset(seed=1)
     fair = np.float32([0.5])
     for actions, error, said in [
+        (None, TypeError, "actions is of type NoneType, must be a dict"),
         ({"host_0": fair}, ValueError, "none for host_1"),
         ({"host_0": fair, "host_1": fair, "host_2": fair}, ValueError, "one for host_2; there are: host_0, host_1"),
         ({"host_0": fair, "host_1": 0.5}, TypeError, "the action of host_1 is 0.5, must be a numpy array of float32"),
-        ({"host_0": fair, "host_1": np.float32([np.nan])}, ValueError, "must be a number"),
+        ({"host_0": fair, "host_1": np.float32([np.nan])}, ValueError, "the action of host_1 is nan, must be a number from 0 to 1.25"),
     ]:
         with pytest.raises(error, match=said):
             hosts.step(actions)
+
+
+def test_render_modes_are_an_environments():
+    assert anabranch.parallel_env("C3-Single").metadata["render_modes"] == Env.metadata["render_modes"]
+    program = """
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "matplotlib" else found(name, *rest)
+import anabranch
+assert anabranch.parallel_env("C3-Single").metadata["render_modes"] == ["ansi"]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,6 +1,8 @@
 """A policy that is written is read again to the bit, and acts only where its numbers mean what they meant."""
 
+import copy
 import json
+import pickle
 
 import gymnasium
 import numpy as np
@@ -70,6 +72,105 @@ def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
         Policy.load(path, gymnasium.make("anabranch/C3-Single-v0"))
     with pytest.raises(ValueError, match="a policy for it makes 1 rate of 6"):
         policy(12, 2).save(path, gymnasium.make("anabranch/C3-Single-v0"))
+
+
+OTHERWISE = [
+    ({"actuator": "fixed"}, 'actuator "rate", and here is "fixed"'),
+    ({"interval": 0.05}, 'interval_s "0.1", and here is "0.05"'),
+    ({"delay": 1}, 'delay "0", and here is "1"'),
+    ({"features": ["queue", "throughput", "dropped", "active", "flows", "previous_rate"]}, 'features "throughput, queue, '),
+    ({"agents": "domains"}, 'agents "hosts", and here is "domains"'),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), OTHERWISE, ids=[next(iter(options)) for options, _ in OTHERWISE])
+def test_a_policy_from_a_file_acts_only_in_what_it_is_for(tmp_path, options, said):
+    path = tmp_path / "p.safetensors"
+    made = policy()
+    made.save(path, gymnasium.make("anabranch/C3-Single-v0"))
+    read = Policy.load(path)
+    name = "Subdomains" if "agents" in options else "Parallel"
+    if "agents" in options:
+        features = [feature.name for feature in gymnasium.make("anabranch/C3-Single-v0").unwrapped.features]
+        options = {"features": features, "actuator": "rate", "interval": 0.1, **options}
+    envs = gymnasium.make_vec(f"anabranch/C3-{name}-v0", 2, **options).unwrapped
+    seen = envs.reset(seed=1)[0][0]
+    for act in (lambda policy: envs.rollout(policy, 1), lambda policy: policy.rates(envs, seen)):
+        with pytest.raises(ValueError) as raised:
+            act(read)
+        assert said in str(raised.value) and "safetensors" not in str(raised.value)
+        # One that was made here says nothing of what it is for.
+        act(made)
+    # More hosts, another link and another scenario are what it may meet.
+    for name in ("Parallel", "Staggered", "Random"):
+        others = gymnasium.make_vec(f"anabranch/C3-{name}-v0", 2, actuator="rate").unwrapped
+        others.reset(seed=1)
+        assert others.rollout(read, 2).rewards.shape == (2, 2)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_copy_of_a_policy_is_one(copied, is_read, tmp_path):
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/C3-Parallel-v0")
+    layers = network(6, 1)
+    one = Policy(layers, known=(np.zeros(6, np.float32), np.full(6, 0.5, np.float32)))
+    if is_read:
+        one.save(path, env, trained={"seed": 3})
+        one = Policy.load(path, env)
+    before = rollout(one)
+    # Neither needs its file or its arrays.
+    path.unlink(missing_ok=True)
+    layers[0][0].fill(0)
+    other = copied(one)
+    assert rollout(other) == before and (other.purpose, other.trained) == (one.purpose, one.trained)
+    slower = gymnasium.make("anabranch/C3-Parallel-v0", interval=0.5)
+    seen = slower.reset(seed=1)[0]
+    if is_read:
+        with pytest.raises(ValueError, match="interval_s"):
+            other.rates(slower, seen)
+    else:
+        other.rates(slower, seen)
+
+
+def test_a_policy_for_hosts_does_not_control_a_flow(tmp_path):
+    path = tmp_path / "p.safetensors"
+    policy().save(path, gymnasium.make("anabranch/C3-Single-v0"))
+    flow = gymnasium.make("anabranch/Flow-v0")
+    with pytest.raises(ValueError, match="^this policy tells hosts their rates, and here one flow is controlled"):
+        Policy.load(path).rates(flow, flow.reset(seed=1)[0])
+
+
+def test_hosts_as_agents_take_a_policy():
+    pytest.importorskip("pettingzoo")
+    hosts, env = anabranch.parallel_env("C3-Parallel"), gymnasium.make("anabranch/C3-Parallel-v0")
+    seen, _ = hosts.reset(seed=3)
+    of_all = policy().rates(env, env.reset(seed=3)[0])
+    assert [policy().rates(hosts, seen[agent]).tolist() for agent in hosts.agents] == [[rate] for rate in of_all]
+    assert policy().rates(hosts, hosts.state()).tolist() == of_all.tolist()
+
+
+def test_what_is_no_environment_or_observation_is_answered_by_what_is(tmp_path):
+    env = gymnasium.make("anabranch/C3-Parallel-v0")
+    foreign = gymnasium.make("CartPole-v1")
+    for call in (
+        lambda: policy().rates(foreign, np.zeros(6, np.float32)),
+        lambda: policy().save(tmp_path / "p.safetensors", foreign),
+        lambda: policy().save(tmp_path / "p.safetensors", None),
+    ):
+        with pytest.raises(TypeError, match="env is of type .*, must be an environment of this package"):
+            call()
+    for observation, error, said in [
+        ([0.0] * 12, TypeError, r"observation is of type list, must be a numpy array of float32 with the shape \(12,\)"),
+        (np.zeros((2, 12), np.float32), ValueError, r"observation has the shape \(2, 12\), must have \(12,\)"),
+        (np.zeros(6, np.float32), ValueError, r"observation has the shape \(6,\), must have \(12,\)"),
+        (np.zeros(12), TypeError, "observation has the dtype float64, must have float32"),
+    ]:
+        with pytest.raises(error, match=said):
+            policy().rates(env, observation)
+    envs = gymnasium.make_vec("anabranch/C3-Parallel-v0", 2).unwrapped
+    envs.reset(seed=1)
+    with pytest.raises(TypeError, match="policy is of type NoneType, must be an anabranch.policy.Policy"):
+        envs.rollout(None, 1)
 
 
 def test_what_lies_beyond_training_is_cut_and_that_is_kept(tmp_path):

@@ -14,6 +14,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from anabranch.policy import Policy
+
 SHORT = {"interval": 1.5}
 IDS = ["anabranch/C3-Single-v0", "anabranch/C3-Parallel-v0", "anabranch/C3-Staggered-v0"]
 
@@ -115,6 +117,13 @@ def test_what_single_environments_have_is_the_vectors(sb3):
     with pytest.raises(ValueError, match="no options"):
         envs.reset()
     envs.close()
+
+
+def test_a_policy_is_saved_for_it_and_acts_in_it(sb3, tmp_path):
+    envs = sb3[0]("C3-Parallel", num_envs=3)
+    layers = [(np.full((6, 1), 0.1, np.float32), np.zeros(1, np.float32))]
+    Policy(layers).save(tmp_path / "p.safetensors", envs)
+    assert Policy.load(tmp_path / "p.safetensors", envs).rates(envs, envs.reset()[0]).shape == (2,)
 
 
 def test_one_flow_is_refused_with_what_takes_it(sb3):

@@ -1,14 +1,19 @@
 """Results as tables, read by those who read Arrow; and the papers' experiments."""
 
+import copy
+import multiprocessing
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from test_runs import FLOWS, OVERLAY
 
 import anabranch
+from anabranch._runs import PointsFailed
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +105,43 @@ table = anabranch.run(scenario).tables["series"]
 assert type(table.__arrow_c_stream__()).__name__ == type(table.__arrow_c_schema__()).__name__ == "PyCapsule"
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def seeded(seed):
+    return anabranch.run(FLOWS, seed=seed)
+
+
+def test_a_result_goes_to_other_processes_with_its_tables(swept):
+    pyarrow = pytest.importorskip("pyarrow")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        (there,) = pool.map(seeded, [3])
+    here = seeded(3)
+    assert there["metrics"] == here["metrics"]
+    for result, copied in ((here, there), (swept, pickle.loads(pickle.dumps(swept)))):
+        assert type(copied) is anabranch.Result and copied.keys() == result.keys()
+        for name, table in result.tables.items():
+            kept = pickle.loads(pickle.dumps(copied.tables[name]))
+            assert pyarrow.table(kept).equals(pyarrow.table(table)) and pyarrow.schema(kept) == pyarrow.schema(table)
+            assert (kept.columns, kept.metadata, len(kept), repr(kept)) == (
+                table.columns, table.metadata, len(table), repr(table))  # fmt: skip
+
+
+def test_what_has_failed_is_pickled_with_what_has_not(swept):
+    pytest.importorskip("pyarrow")
+    swept = copy.deepcopy(swept)
+    swept["failed"] = ["seed 3: nothing"]
+    error = pickle.loads(pickle.dumps(PointsFailed(swept)))
+    assert str(error) == "seed 3: nothing" and error.result == swept and error.result.tables.keys() == swept.tables.keys()
+
+
+def test_a_copy_is_its_own_and_needs_nobody(swept, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    copied = copy.deepcopy(swept)
+    assert copied == swept and copied.tables == swept.tables and type(copied) is anabranch.Result
+    copied["points"].clear()
+    assert swept["points"]
+    with pytest.raises(ModuleNotFoundError, match="pip install pyarrow, or pickle dict"):
+        pickle.dumps(swept)
 
 
 def test_experiments_are_those_of_the_command():

@@ -97,6 +97,44 @@ def test_each_may_have_a_seed_of_its_own():
         envs.reset(seed=[1, 2])
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
+def test_drawn_seeds_can_be_learnt_and_begin_the_same_again(mode):
+    def course(envs):
+        return b"".join(envs.step(rates(envs, step))[0].tobytes() for step in range(8))
+
+    envs = gymnasium.make_vec("anabranch/C3-Random-v0", 3, autoreset_mode=mode)
+    assert envs.np_random_seed is None
+    for seed in (None, 7, 2**64 - 1, [5, None, 9], (5, 6, 7), np.array([3, 1, 2])):
+        fresh = gymnasium.make_vec("anabranch/C3-Random-v0", 3, autoreset_mode=mode)
+        fresh.reset(seed=seed)
+        drawn = fresh.np_random_seed
+        if isinstance(seed, int):
+            assert drawn == seed
+        again = gymnasium.make_vec("anabranch/C3-Random-v0", 3, autoreset_mode=mode)
+        again.reset(seed=drawn)
+        assert course(again) == course(fresh) and again.np_random_seed == drawn
+        fresh.reset()
+        assert fresh.np_random_seed == drawn, "it goes on from there"
+    assert fresh.np_random_seed == (3, 1, 2)
+    fresh.reset(seed=10, options={"reset_mask": np.array([False, True, False])})
+    assert fresh.np_random_seed == (3, 11, 2)
+    fresh.reset(seed=[None, 20, None])
+    assert fresh.np_random_seed == (3, 20, 2)
+    assert fresh.np_random.random() == np.random.Generator(np.random.PCG64(np.random.SeedSequence(3))).random()
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_first_reset_with_a_mask_leaves_nobody_without_a_seed(seed):
+    mask = {"reset_mask": np.array([True, False, False])}
+    courses = []
+    for options in (mask, mask, None):
+        envs = gymnasium.make_vec("anabranch/C3-Random-v0", 3, autoreset_mode="Disabled")
+        envs.reset(seed=seed, options=options)
+        courses.append(envs.step(rates(envs, 1))[0])
+    same = [(courses[0][place] == other[place]).all() for other in courses[1:] for place in range(3)]
+    assert same == [seed is not None] * 6
+
+
 def wrong_buffers(envs, **changes):
     return envs.buffers()._replace(**changes)
 

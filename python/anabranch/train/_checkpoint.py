@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,14 @@ def write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def write_layers(path: Path, layers: Iterable[tuple[Any, Any]]) -> None:
+    """A network's layers as ``w1``, ``b1``, ``w2``, ... of an npz file."""
+    file = io.BytesIO()
+    each = ((f"{kind}{place}", part) for place, layer in enumerate(layers, 1) for kind, part in zip("wb", layer))
+    np.savez(file, **{name: np.asarray(part) for name, part in each})
+    write(path, file.getvalue())
 
 
 class Checkpoint:
@@ -68,11 +77,28 @@ class Checkpoint:
             ValueError: It has not; it is said what differs.
         """
         if self.path.exists():
-            with np.load(self.path, allow_pickle=False) as file:
-                self._checked(file)
+            self._checked(self._read(0)[0])
 
-    def _checked(self, file: Any) -> dict[str, Any]:
-        about = json.loads(str(file["about"]))
+    def _read(self, count: int) -> tuple[dict[str, Any], list[Any]]:
+        """What it says of itself, and its first ``count`` numbers.
+
+        Raises:
+            ValueError: It is no checkpoint, or a part of one.
+        """
+        try:
+            # Of what is no archive NumPy would leave the file open.
+            with self.path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                if not {"told", "iteration", "rows"} <= set(about):
+                    raise KeyError("told, iteration or rows")
+                return about, [jnp.asarray(file[f"n{place}"]) for place in range(count)]
+        except (ValueError, TypeError, KeyError, EOFError, BadZipFile, IndexError, AttributeError) as error:
+            raise ValueError(
+                f"{self.path}: is no checkpoint, or is damaged ({error}): remove it to begin anew, or give "
+                "another --out"
+            ) from error
+
+    def _checked(self, about: dict[str, Any]) -> None:
         for name, value in self.parameters.items():
             if about["told"].get(name) != value:
                 before = about["told"].get(name)
@@ -80,15 +106,13 @@ class Checkpoint:
                     f"{self.path}: {name} was {before} in the training that is there, and is {value} now: "
                     "go on with the same, or give another --out"
                 )
-        return about
 
     def load(self, learner: Any) -> tuple[int, list[Row]]:
         """Into the learner; iterations that were done, and the curve until there."""
         if not self.path.exists():
             return 0, []
-        with np.load(self.path, allow_pickle=False) as file:
-            about = self._checked(file)
-            tree = jax.tree.structure(learner.numbers)
-            numbers = [jnp.asarray(file[f"n{place}"]) for place in range(tree.num_leaves)]
+        tree = jax.tree.structure(learner.numbers)
+        self.check()
+        about, numbers = self._read(tree.num_leaves)
         learner.numbers = jax.tree.unflatten(tree, numbers)
         return about["iteration"], about["rows"]

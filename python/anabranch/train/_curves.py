@@ -10,11 +10,13 @@ from anabranch import _native
 
 
 def write_page(out: Path, by: str, about: Mapping[str, str], reached: Mapping[str, float], reached_is: str) -> None:
-    """``out/curves.html``: the curves of all trainings under ``out``, one above the other, and what was reached."""
+    """``out/curves.html``: the curves of trainings that reached something, one above the other, and what that is."""
     curves = {}
-    for path in sorted(out.glob("seed-*/curve.csv"), key=lambda path: int(path.parent.name.split("-")[1])):
-        with path.open(newline="") as file:
-            curves[path.parent.name] = list(csv.DictReader(file))
+    # Whatever else lies beside their folders is somebody's.
+    for seed in reached:
+        if seed.startswith("seed-") and (path := out / seed / "curve.csv").exists():
+            with path.open(newline="") as file:
+                curves[seed] = list(csv.DictReader(file))
     columns = [name for name in next(iter(curves.values()), [{}])[0] if name != "steps"]
     charts = [
         (f"{column.replace('_', ' ')}, of each training.", (column.replace("_", " "), ""),

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from anabranch import environments
+from anabranch.flow import FlowVectorEnv
 from anabranch.policy import Memory as Memories
 from anabranch.policy import Policy
+from anabranch.train._interrupt import look
 from anabranch.vector import VectorEnv
 
 # Episodes that show what was learned begin with this seed: no training gets there.
@@ -66,6 +69,7 @@ class Walk:
         """``count`` steps of each, as :class:`Memory` has them, and their mean reward."""
         taken: list[tuple[np.ndarray, ...]] = []
         for _ in range(count):
+            look()
             actions = act(self.observations)
             following, rewards, terminated, truncated, _ = self.envs.step(actions)
             # The step after an end only begins the next episode.
@@ -90,6 +94,7 @@ def evaluated(
     observations, _ = envs.reset(seed=EVALUATION_SEED)
     over, total, steps = np.zeros(envs.num_envs, bool), 0.0, 0
     while not over.all():
+        look()
         actions = act(envs, observations)
         observations, rewards, terminated, truncated, _ = envs.step(actions)
         if learn is not None:
@@ -111,11 +116,36 @@ def acting(policy: Policy) -> Callable[[VectorEnv, np.ndarray], np.ndarray]:
 
 
 def made(settings: Any, count: int, **options: Any) -> VectorEnv:
-    """Environments of a training's id and options."""
-    return gymnasium.make_vec(settings.env, count, **settings.options, **options).unwrapped
+    """Environments of a training's id and options.
+
+    Raises:
+        ValueError: They are none of this package's, or do not take these options.
+    """
+    if "anabranch." not in str(gymnasium.spec(settings.env).vector_entry_point):
+        ours = ", ".join(environments())
+        raise ValueError(f"{settings.env} is none of the environments that these learners act in, which are: {ours}")
+    try:
+        return gymnasium.make_vec(settings.env, count, **settings.options, **options).unwrapped
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{settings.env} does not take the options {settings.options}: {error}") from error
+
+
+def made_for_hosts(settings: Any, count: int, **options: Any) -> VectorEnv:
+    """Those whose agent is a coordinator.
+
+    Raises:
+        ValueError: Their agent is a flow.
+    """
+    envs = made(settings, count, **options)
+    if isinstance(envs, FlowVectorEnv):
+        raise ValueError(
+            f"the agent of {settings.env} is one flow, and this learner is for coordinators: anabranch.train.sac is "
+            "for the preset aurora, anabranch.train.dqn for learningcc and xavier"
+        )
+    return envs
 
 
 def against_baselines(settings: Any) -> dict[str, float]:
     """What the rule and the oracle get."""
-    envs = made(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
+    envs = made_for_hosts(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
     return {who: evaluated(envs, lambda envs, _: envs.directed_by(who)) for who in ("rule", "oracle")}

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import gymnasium
 
 from anabranch._native import RunError
-from anabranch.train._checkpoint import Row, write
+from anabranch.train._checkpoint import Checkpoint, Row, write
 from anabranch.train._curves import write_page
+from anabranch.train._interrupt import INTERRUPTED, look, noted
 
 Course = Generator[Row, None, Any]
 """A training as it goes: a row of its curve after each iteration, and at the end what was learned."""
@@ -49,6 +50,7 @@ def finished(course: Course, say: Callable[[Row], None] = lambda row: None) -> A
         except StopIteration as end:
             return end.value
         say(row)
+        look()
 
 
 class Live:
@@ -90,6 +92,26 @@ def one_by_one(algorithm: Algorithm, settings: Any, seeds: int, out: Path) -> It
 HERE = "local"
 
 
+# What a user's arguments or files are refused with, or take more of than there is.
+REFUSALS = (ValueError, OSError, RunError, OverflowError, MemoryError, gymnasium.error.Error)
+
+
+def check_folders(settings: Any, seeds: int, out: Path) -> None:
+    """Whether trainings can be written there: before them, since they may take hours.
+
+    Raises:
+        ValueError: Something else is there, or trainings with other settings.
+    """
+    numbers = (folder.name.removeprefix("seed-") for folder in out.glob("seed-*"))
+    present = sorted(int(number) for number in numbers if number.isdecimal() and 1 <= int(number) <= seeds)
+    folders = {seed: out / f"seed-{seed}" for seed in present}
+    for folder in (out, *out.parents, *folders.values()):
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"--out is {out}, and {folder} is a file: give a folder")
+    for seed, folder in folders.items():
+        Checkpoint(folder, settings, seed).check()
+
+
 def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: str | None = None) -> dict[str, Any]:
     """Trainings of the seeds 1, 2, ..., each in its folder; what they reached is written into ``out`` and given back.
 
@@ -97,17 +119,19 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
     """
     results: dict[str, Any] = {"settings": asdict(settings)}
     try:
-        results["reward_per_step"] = reached = algorithm.baselines(settings)
-        trainings = one_by_one(algorithm, settings, seeds, out)
+        check_folders(settings, seeds, out)
+        with noted():
+            results["reward_per_step"] = reached = algorithm.baselines(settings)
+            if ray is None:
+                reached |= {f"seed-{seed}": reward for seed, reward in one_by_one(algorithm, settings, seeds, out)}
         if ray is not None:
             from anabranch.train import _on_ray
 
             trainings = _on_ray.train(algorithm, settings, seeds, out, None if ray == HERE else ray)
-        for seed, reward in trainings:
-            reached[f"seed-{seed}"] = reward
+            reached |= {f"seed-{seed}": reward for seed, reward in trainings}
     except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from the last checkpoint")
-    except (ValueError, OSError, RunError, ModuleNotFoundError, gymnasium.error.Error) as error:
+        stopped("stopped; the same command goes on from the last checkpoint")
+    except (*REFUSALS, ModuleNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     out.mkdir(parents=True, exist_ok=True)
@@ -120,6 +144,12 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
     return results
 
 
+def stopped(what: str) -> NoReturn:
+    """Says it, and ends as the command does after Ctrl-C."""
+    print(f"\n{what}", file=sys.stderr)
+    sys.exit(INTERRUPTED)
+
+
 def bench(algorithm: Algorithm, settings: Any) -> dict[str, Any]:
     """Prints how fast one training is, with all that belongs to it: what is compiled, and checkpoints.
 
@@ -129,13 +159,13 @@ def bench(algorithm: Algorithm, settings: Any) -> dict[str, Any]:
     begun = time.perf_counter()
     rows: list[tuple[float, Row]] = []
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with noted(), tempfile.TemporaryDirectory() as folder:
             course = algorithm.train(settings, 1, Path(folder))
             finished(course, lambda row: rows.append((time.perf_counter() - begun, row)))
             seconds = time.perf_counter() - begun
     except KeyboardInterrupt:
-        sys.exit("\nstopped")
-    except (ValueError, OSError, RunError, gymnasium.error.Error) as error:
+        stopped("stopped")
+    except REFUSALS as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     steps = int(rows[-1][1]["steps"])
@@ -169,7 +199,7 @@ def parser(algorithm: Algorithm, **defaults: int) -> argparse.ArgumentParser:
     parser.add_argument("--num-envs", type=int, default=defaults["num_envs"])
     parser.add_argument("--seeds", type=int, default=1, help="how many trainings: of seed 1, 2, ...")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--out", type=Path, help="a folder; a training that is there goes on")
+    what.add_argument("--out", type=folder, help="a folder; a training that is there goes on")
     what.add_argument("--bench", action="store_true",
                       help="write nothing: time a training of seed 1, and print one JSON object")  # fmt: skip
     add_ray(parser)
@@ -188,7 +218,26 @@ def add_environment(parser: argparse.ArgumentParser, preset: str | None = None) 
     which.add_argument("--env", help="a Gymnasium id, as anabranch/C3-Single-v0")
     if preset is not None:
         which.add_argument("--preset", help=preset)
-    parser.add_argument("--options", type=json.loads, default={}, help='of the environment, as {"actuator": "rate"}')
+    parser.add_argument("--options", type=options, default={}, help='of the environment, as {"actuator": "rate"}')
+
+
+def options(text: str) -> dict[str, Any]:
+    """An environment's options, as JSON has them."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        said = f'{text} is no JSON, must be an object as {{"actuator": "rate"}}: {error}'
+        raise argparse.ArgumentTypeError(said) from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f'{text} is no object, must be one as {{"actuator": "rate"}}')
+    return found
+
+
+def folder(text: str) -> Path:
+    """Where something is to be written."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty, must be a folder")
+    return Path(text)
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None, counts: tuple[str, ...] = ()) -> argparse.Namespace:
@@ -199,8 +248,6 @@ def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None, counts:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, must be 1 or more")
     if args.bench and (args.ray is not None or args.seeds > 1):
         parser.error("--bench times one training on this machine: leave --seeds and --ray away")
-    if not isinstance(getattr(args, "options", {}), dict):
-        parser.error("--options must be an object of JSON")
     if getattr(args, "env", "") is None:
         args.env, args.options = "anabranch/Flow-v0", {"preset": args.preset, **args.options}
     return args

@@ -11,10 +11,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from anabranch.train import ppo
-from anabranch.train._training import add_ray, train_all
+from anabranch.train._training import add_ray, folder, train_all
 from anabranch.train.ppo import Settings
 
 # An episode of the three scenarios has a hundred steps: an update after each ten episodes, and a look at what is directed
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m anabranch.train.c3", description=__doc__.split("::")[0])
     parser.add_argument("id", choices=list(TRAININGS), help="the experiment")
     parser.add_argument("--variant", help="only this one of several")
-    parser.add_argument("--out", type=Path, required=True, help="a folder; trainings that are there go on")
+    parser.add_argument("--out", type=folder, required=True, help="a folder; trainings that are there go on")
     add_ray(parser)
     args = parser.parse_args(arguments)
     variants = TRAININGS[args.id]

@@ -34,7 +34,7 @@ import numpy as np
 import optax
 from gymnasium import spaces
 
-from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._checkpoint import Checkpoint, write_layers
 from anabranch.train._networks import HIDDEN, forward, layers, scaled
 from anabranch.train._steps import EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, evaluated
 from anabranch.train._tabular import Bandit, Sarsa
@@ -185,8 +185,7 @@ def train(settings: Settings, seed: int, folder: Path) -> Course:
         return {"steps": count, "reward_per_step": reward, "loss": loss, "epsilon": epsilon}
 
     yield from Checkpoint(folder, settings, seed).go_on(learner, iterate)
-    named = {f"{kind}{place + 1}": np.asarray(part) for place, layer in enumerate(learner.parameters) for kind, part in zip("wb", layer)}
-    np.savez(folder / "network.npz", **named)
+    write_layers(folder / "network.npz", learner.parameters)
     return learner
 
 

@@ -36,7 +36,9 @@ from anabranch.policy import Policy
 from anabranch.train._checkpoint import Checkpoint
 from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
 from anabranch.train._origin import origin
-from anabranch.train._steps import EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made
+from anabranch.train._steps import (
+    EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made_for_hosts,
+)  # fmt: skip
 from anabranch.train._training import Course, add_environment, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
@@ -69,6 +71,14 @@ class Settings:
     most_gradient: float = 0.5
     keep: tuple[int, ...] = ()
     """Steps after which the policy is kept as ``steps-N.safetensors``: after the first update that has seen as many."""
+
+    def __post_init__(self) -> None:
+        each = self.num_envs * self.rollout
+        if each < self.minibatches:
+            raise ValueError(
+                f"num_envs times rollout is {each}, must be {self.minibatches} or more: an update goes through that "
+                "many parts"
+            )
 
     @property
     def iterations(self) -> int:
@@ -237,7 +247,7 @@ class Learner:
 
 def course(make: Callable[..., Any], by: str, settings: Settings, seed: int, folder: Path) -> Course:
     """That of :func:`train`, for what ``make`` makes."""
-    envs = made(settings, settings.num_envs)
+    envs = made_for_hosts(settings, settings.num_envs)
     learner = make(settings, envs, seed)
     out, each = envs.trajectory(settings.rollout), settings.num_envs * settings.rollout
 
@@ -273,7 +283,7 @@ def train(settings: Settings, seed: int, folder: Path) -> Course:
 
 def score(settings: Settings, policy: Policy) -> float:
     """Mean reward of a step, without noise, in episodes that no training has seen."""
-    return evaluated(made(settings, EVALUATION_EPISODES, autoreset_mode="Disabled"), acting(policy))
+    return evaluated(made_for_hosts(settings, EVALUATION_EPISODES, autoreset_mode="Disabled"), acting(policy))
 
 
 def baselines(settings: Settings) -> dict[str, float]:

@@ -38,7 +38,7 @@ import optax
 from gymnasium import spaces
 
 from anabranch.policy import Policy
-from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._checkpoint import Checkpoint, write_layers
 from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole, unscaled
 from anabranch.train._origin import origin
 from anabranch.train._steps import (
@@ -249,8 +249,7 @@ def train(settings: Settings, seed: int, folder: Path) -> Course:
 
     yield from Checkpoint(folder, settings, seed).go_on(learner, iterate)
     if is_flow(settings):
-        layers = enumerate(arrays(learner.parameters["actor"]))
-        np.savez(folder / "network.npz", **{f"{kind}{place + 1}": part for place, layer in layers for kind, part in zip("wb", layer)})
+        write_layers(folder / "network.npz", arrays(learner.parameters["actor"]))
     learner.policy().save(folder / "policy.safetensors", envs, trained=trained)
     return learner
 
