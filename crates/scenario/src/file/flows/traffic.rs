@@ -81,7 +81,7 @@ pub fn named(said: &Sections<CrossTrafficKeys>) -> Vec<String> {
         let nodes = source.from.iter().chain(&source.to).map(|node| (**node).clone());
         nodes.chain(source.path.iter().flat_map(|path| path.iter()).map(|link| (**link).clone())).collect::<Vec<_>>()
     };
-    sources.flat_map(|source| ends(source)).collect()
+    sources.flat_map(ends).collect()
 }
 
 impl Section<CrossTrafficKeys> {
