@@ -195,8 +195,8 @@ def sweep(
     Args:
         scenario: The path of a file, or a dict with the tables of one.
         grid: Keys and the values that they take in turn, as ``{"overlay.relays": [1, 2, 3]}``.
-        seeds: How many, from 1 on, or which, each once; the scenario's own unless given. A sweep has a million points at
-            most.
+        seeds: How many, from 1 on, or which, each once; the scenario's own unless given. A sweep has a million points
+            at most.
         overrides: What is otherwise than the scenario says, in all points.
         out: Where results go. Points that are there already are not run again, and what is done before Ctrl-C stays:
             the command and this function go on from each other's. Without it nothing is kept.

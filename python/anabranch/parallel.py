@@ -97,7 +97,7 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         if not self.agents:
             raise RuntimeError("an episode begins with reset(): call it before step()")
         if not isinstance(actions, dict):
-            raise TypeError(f"actions is of type {type(actions).__name__}, must be a dict with an action for each agent")
+            raise TypeError(f"actions is of type {type(actions).__name__}, must be a dict of the agents' actions")
         if missing := [agent for agent in self.agents if agent not in actions]:
             raise ValueError(f"actions have none for {', '.join(missing)}; every host needs one")
         if unknown := [agent for agent in actions if agent not in self.agents]:

@@ -115,9 +115,9 @@ REFUSED = {
     "unknown key": ([*HOSTS, "--options", '{"colour": 1}'], "does not take the options {'colour': 1}: "),
     "wrong type": ([*HOSTS, "--options", '{"history": "x"}'], "history"),
     "negative": ([*HOSTS, "--options", '{"history": -1}'], "history"),
-    "foreign": (["--env", "CartPole-v1"], "CartPole-v1 is none of the environments that these learners act in, which are: anabr"),
+    "foreign": (["--env", "CartPole-v1"], "CartPole-v1 is none of the environments that these learners act in, which are"),
     "unknown": (["--env", "anabranch/C3-Singel-v0"], "C3-Singel"),
-    "a flow": (["--env", "anabranch/Flow-v0"], "this learner is for coordinators: anabranch.train.sac is for the preset aurora"),
+    "a flow": (["--env", "anabranch/Flow-v0"], "this learner is for coordinators: anabranch.train.sac is for the"),
     "too few steps": ([*HOSTS, "--num-envs", "2", "--rollout", "2"], "num_envs times rollout is 4, must be 8 or more"),
     "too many steps": ([*HOSTS, "--steps", "9" * 30], "error: "),
 }
@@ -179,7 +179,10 @@ def test_a_page_has_the_trainings_of_its_call_alone(tmp_path):
 
 
 SMALL = dict(steps=32, num_envs=2, rollout=16, batch=4, updates=1)
-LEARNERS = [(dqn, dqn.Settings("learningcc", **SMALL)), (sac, sac.Settings("anabranch/Flow-v0", {"preset": "aurora"}, **SMALL))]
+LEARNERS = [
+    (dqn, dqn.Settings("learningcc", **SMALL)),
+    (sac, sac.Settings("anabranch/Flow-v0", {"preset": "aurora"}, **SMALL)),
+]
 
 
 @pytest.mark.parametrize(("learner", "settings"), LEARNERS, ids=["dqn", "sac"])
