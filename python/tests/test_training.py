@@ -115,7 +115,7 @@ REFUSED = {
     "unknown key": ([*HOSTS, "--options", '{"colour": 1}'], "does not take the options {'colour': 1}: "),
     "wrong type": ([*HOSTS, "--options", '{"history": "x"}'], "history"),
     "negative": ([*HOSTS, "--options", '{"history": -1}'], "history"),
-    "foreign": (["--env", "CartPole-v1"], "CartPole-v1 is none of the environments that these learners act in, which are"),
+    "foreign": (["--env", "CartPole-v1"], "CartPole-v1 is none of the environments that these learners act in"),
     "unknown": (["--env", "anabranch/C3-Singel-v0"], "C3-Singel"),
     "a flow": (["--env", "anabranch/Flow-v0"], "this learner is for coordinators: anabranch.train.sac is for the"),
     "too few steps": ([*HOSTS, "--num-envs", "2", "--rollout", "2"], "num_envs times rollout is 4, must be 8 or more"),
