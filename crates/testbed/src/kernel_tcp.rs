@@ -9,6 +9,7 @@ use anabranch_control::time::Time;
 use anabranch_control::units::Rate;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::socket::setsockopt;
+use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -29,6 +30,30 @@ pub fn available() -> io::Result<Vec<String>> {
     Ok(std::fs::read_to_string(AVAILABLE)?.split_whitespace().map(str::to_owned).collect())
 }
 
+/// Why a kernel does not run `congestion`, which may load one when it is asked for.
+fn refused(error: Errno, congestion: &str) -> io::Error {
+    match error {
+        Errno::NOENT => io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "the kernel has no congestion control \"{congestion}\"; it offers {}",
+                available().unwrap_or_default().join(", ")
+            ),
+        ),
+        error => error.into(),
+    }
+}
+
+/// Looks whether there is such a congestion control, which the kernel may load for it.
+///
+/// # Errors
+///
+/// When there is none ([`io::ErrorKind::NotFound`]), or this process may not have it.
+pub fn check(congestion: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    set_tcp_congestion(&socket, congestion).map_err(|error| refused(error, congestion))
+}
+
 /// A connection from `local` to `remote` whose sender is under `congestion`; it is made in
 /// the network namespace of the thread that calls.
 ///
@@ -42,13 +67,7 @@ pub fn connect(
     patience: std::time::Duration,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None)?;
-    set_tcp_congestion(&socket, congestion).map_err(|error| match error {
-        rustix::io::Errno::NOENT => io::Error::other(format!(
-            "the kernel has no congestion control \"{congestion}\"; it offers {}",
-            available().unwrap_or_default().join(", ")
-        )),
-        error => error.into(),
-    })?;
+    set_tcp_congestion(&socket, congestion).map_err(|error| refused(error, congestion))?;
     socket.bind(&local.into())?;
     socket.connect_timeout(&remote.into(), patience)?;
     let runs = tcp_congestion(&socket)?;

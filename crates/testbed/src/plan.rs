@@ -1,5 +1,6 @@
 //! Where everybody is: addresses, sockets, routes and devices of a scenario.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 
@@ -99,20 +100,17 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
     if let Some(learned) = scenario.steering.as_ref().and_then(|steering| steering.policy.as_ref()) {
         check_policy(scenario, learned).or_else(refuse)?;
     }
-    // Where the list can't be read, a connection says what there is not.
-    let offered = kernel_tcp::available().ok();
     for flow in &scenario.flows {
         let whose = match &flow.stack {
             Stack::Ours => continue,
             Stack::Quic => "a flow under QUIC",
             Stack::Kernel(name) => {
-                if let Some(offered) = offered.as_ref().filter(|offered| !offered.contains(name)) {
-                    return refuse(format!(
-                        "flow \"{}\": the kernel has no congestion control \"{name}\" (it has {}); load it: modprobe \
-                         tcp_{name}",
-                        flow.name,
-                        offered.join(", ")
-                    ));
+                // In a namespace of its own it may have what it may not have here.
+                match kernel_tcp::check(name) {
+                    Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                        return refuse(format!("flow \"{}\": {why}", flow.name));
+                    }
+                    _ => {}
                 }
                 "the kernel's TCP"
             }

@@ -216,7 +216,7 @@ fn what_real_packets_cannot_be_is_refused_before_anything_is_made() {
             "packets.data_bytes = 15: no device has packets so short, with 52 bytes of headers; expected 16 at least";
         assert!(said.code == Some(2) && said.stderr.contains(why), "{verb}: {said:?}");
         let said = Place::new(&flow("kernel:copa", "")).say(&[verb, "s.toml"]);
-        let why = "flow \"flow0\": the kernel has no congestion control \"copa\" (it has ";
+        let why = "flow \"flow0\": the kernel has no congestion control \"copa\"; it offers ";
         assert!(said.code == Some(2) && said.stderr.contains(why), "{verb}: {said:?}");
     }
 }
