@@ -14,6 +14,7 @@ mod soak;
 mod sweep;
 mod threads;
 mod validate;
+mod words;
 
 use clap::Subcommand;
 

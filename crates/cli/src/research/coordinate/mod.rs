@@ -26,7 +26,8 @@ use figures::{Events, Place};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{Printer, Words};
+use crate::printer::Printer;
+use crate::research::words::Words;
 use crate::stream::local;
 
 /// How often figures are published.
