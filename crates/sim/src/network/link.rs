@@ -10,6 +10,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use super::count::LinkCount;
 use super::jitter::{Jitter, JitterCourse};
 use super::marks::Marks;
 use super::queue::{Capacity, Discipline, Waiting};
@@ -34,21 +35,6 @@ pub struct LinkConfig {
     pub loss: LossModel,
     /// Random part of the delay.
     pub jitter: Jitter,
-}
-
-/// What a link has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCount {
-    /// Packets transmitted, those lost at the far end included.
-    pub packets: u64,
-    /// Bytes transmitted.
-    pub bytes: u64,
-    /// Packets dropped for want of room, or by the discipline.
-    pub dropped: u64,
-    /// Packets lost at the far end.
-    pub lost: u64,
-    /// Packets that the discipline marked.
-    pub marked: u64,
 }
 
 /// A packet on its way.

@@ -7,7 +7,7 @@
 use anabranch_control::time::Time;
 use anabranch_control::units::Bytes;
 
-use super::link::LinkCount;
+use super::count::LinkCount;
 
 /// Counts of what is over only after an instant.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@
 //! A link is one pending event, the next arrival at its far end; so is a timer. Links that
 //! are first in, first out need fewer: see [`plan`].
 
+mod count;
 mod fabric;
 mod jitter;
 mod link;
@@ -16,9 +17,10 @@ mod ring;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+pub use count::LinkCount;
 pub use fabric::{Links, Way};
 pub use jitter::Jitter;
-pub use link::{LinkConfig, LinkCount, rate_stream};
+pub use link::{LinkConfig, rate_stream};
 pub use queue::{
     Capacity, Codel, CodelConfig, CodelLaw, Discipline, FqCodel, FqCodelConfig, Limit, Red, RedConfig, RedMeasure,
     Waiting,
