@@ -284,10 +284,10 @@ impl<P: Clone + Serialize + DeserializeOwned> SavedFor<P> {
     pub fn save(&self, path: &Path) -> Result<(), FileError> {
         let described = beside(path)?;
         let (text, numbers) = self.encode();
-        let files = [(described.as_path(), text.as_bytes()), (path, numbers.as_slice())];
+        let files = [(path, numbers.as_slice()), (described.as_path(), text.as_bytes())];
         let failed = |path: &Path, source| FileError::System { path: path.to_owned(), source };
         let staged = files.map(|(path, bytes)| Ok((path, stage(path, bytes).map_err(|source| failed(path, source))?)));
-        for (path, temporary) in staged.into_iter().collect::<Result<Vec<_>, FileError>>()? {
+        for (path, temporary) in staged.into_iter().collect::<Result<Vec<_>, FileError>>()?.into_iter().rev() {
             temporary.persist(path).map_err(|error| failed(path, error.error))?;
         }
         Ok(())
