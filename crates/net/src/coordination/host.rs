@@ -300,8 +300,10 @@ impl Shaper {
     /// As `tc` says.
     pub fn release(&mut self) -> Result<(), HostError> {
         self.rate = None;
-        if std::mem::take(&mut self.stands) {
+        if self.stands {
             tc(&["qdisc", "del", "dev", &self.device, "root"])?;
+            // Only now: what could not be taken away is tried again, at the latest when this is dropped.
+            self.stands = false;
         }
         Ok(())
     }
