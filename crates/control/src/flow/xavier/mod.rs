@@ -257,9 +257,12 @@ impl Xavier {
     #[inline]
     fn settle(&mut self, packet: &Sent) -> Option<Decision> {
         let key = |decision: &Decision| decision.delivered;
-        let place = self.waiting.binary_search_by_key(&packet.delivered, key).ok()?;
-        let decision = self.waiting[place];
-        self.waiting[place].packets = decision.packets.checked_sub(1)?;
+        // Most packets are acknowledged in the order in which they left.
+        let is_oldest = self.waiting.front().is_some_and(|oldest| oldest.delivered == packet.delivered);
+        let place = if is_oldest { 0 } else { self.waiting.binary_search_by_key(&packet.delivered, key).ok()? };
+        let waiting = &mut self.waiting[place];
+        waiting.packets = waiting.packets.checked_sub(1)?;
+        let decision = *waiting;
         while self.waiting.front().is_some_and(|oldest| oldest.packets == 0) {
             self.waiting.pop_front();
         }
