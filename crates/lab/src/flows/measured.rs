@@ -84,10 +84,16 @@ impl ReceiverMeasured {
     }
 }
 
+/// Packets whose delays wait to be counted together: one by one, their classes would be looked up among all else that
+/// is done for a packet.
+const COUNTED_TOGETHER: usize = 256;
+
 /// Delays of packets.
 #[derive(Clone, Debug)]
 pub struct Delays {
     histogram: Histogram<u32>,
+    /// In ns, of the packets that are not in the histogram yet.
+    recent: Vec<u64>,
     total_ns: u128,
     count: u64,
     least_ns: u64,
@@ -98,6 +104,7 @@ impl Default for Delays {
         let histogram = Histogram::new_with_bounds(1_000, LONGEST_DELAY_NS, DELAY_DIGITS);
         Delays {
             histogram: histogram.expect("bounds that a histogram takes"),
+            recent: Vec::new(),
             total_ns: 0,
             count: 0,
             least_ns: u64::MAX,
@@ -109,16 +116,30 @@ impl Delays {
     /// Adds a packet's.
     #[inline]
     pub fn record(&mut self, delay: Duration) {
+        if self.recent.len() == self.recent.capacity() {
+            self.classify();
+        }
         let ns = delay.as_nanos();
-        self.histogram.saturating_record(ns);
+        self.recent.push(ns);
         self.total_ns += u128::from(ns);
         self.count += 1;
         self.least_ns = self.least_ns.min(ns);
     }
 
+    /// Makes room for recent delays: counts those that are there.
+    #[cold]
+    #[inline(never)]
+    fn classify(&mut self) {
+        for ns in self.recent.drain(..) {
+            self.histogram.saturating_record(ns);
+        }
+        self.recent.reserve_exact(COUNTED_TOGETHER);
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Delays) {
         self.histogram.add(&other.histogram).expect("all delays have the same bounds");
+        other.recent.iter().for_each(|&ns| self.histogram.saturating_record(ns));
         self.total_ns += other.total_ns;
         self.count += other.count;
         self.least_ns = self.least_ns.min(other.least_ns);
@@ -139,9 +160,13 @@ impl Delays {
         (self.count > 0).then(|| self.least_ns as f64 / 1e6)
     }
 
-    /// What this share of the packets did not exceed, in ms; none without a packet.
-    pub fn quantile_ms(&self, share: f64) -> Option<f64> {
-        (self.count > 0).then(|| self.histogram.value_at_quantile(share) as f64 / 1e6)
+    /// What each of these shares of the packets did not exceed, in ms; none without a packet.
+    pub fn quantiles_ms<const N: usize>(&self, shares: [f64; N]) -> [Option<f64>; N] {
+        let mut histogram = Cow::Borrowed(&self.histogram);
+        for &ns in &self.recent {
+            histogram.to_mut().saturating_record(ns);
+        }
+        shares.map(|share| (self.count > 0).then(|| histogram.value_at_quantile(share) as f64 / 1e6))
     }
 }
 
@@ -200,5 +225,35 @@ impl FlowSeries {
     pub fn of(flow: &FlowSpec) -> FlowSeries {
         let receivers = if flow.receivers.len() > 1 { flow.receivers.len() } else { 0 };
         FlowSeries { receivers_mbit_s: vec![Vec::new(); receivers], ..FlowSeries::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delays(ms: std::ops::RangeInclusive<u64>) -> Delays {
+        let mut delays = Delays::default();
+        ms.for_each(|ms| delays.record(Duration::from_millis(ms)));
+        delays
+    }
+
+    #[test]
+    fn a_quantile_counts_every_delay_whether_it_waits_to_be_counted_or_not() {
+        for last in [1, 100, COUNTED_TOGETHER as u64, COUNTED_TOGETHER as u64 + 1, 1000] {
+            let [none, half, all] = delays(1..=last).quantiles_ms([0.0, 0.5, 1.0]).map(Option::unwrap);
+            let near = |value: f64, ms: u64| (value / ms as f64 - 1.0).abs() < 1e-3;
+            assert!(near(none, 1) && near(half, last.div_ceil(2)) && near(all, last), "{last}: {none} {half} {all}");
+        }
+        assert_eq!(Delays::default().quantiles_ms([0.5]), [None]);
+    }
+
+    #[test]
+    fn delays_of_two_flows_are_those_of_one_that_had_all() {
+        let (mut merged, all) = (delays(1..=300), delays(1..=400));
+        merged.merge(&delays(301..=400));
+        let shares = [0.0, 0.25, 0.5, 0.75, 0.8, 1.0];
+        assert_eq!(merged.quantiles_ms(shares), all.quantiles_ms(shares));
+        assert_eq!((merged.count(), merged.mean_ms(), merged.least_ms()), (400, all.mean_ms(), Some(1.0)));
     }
 }

@@ -110,13 +110,8 @@ pub struct OneWay {
 
 impl From<&Delays> for OneWay {
     fn from(delays: &Delays) -> OneWay {
-        OneWay {
-            least_ms: delays.least_ms(),
-            mean_ms: delays.mean_ms(),
-            p50_ms: delays.quantile_ms(0.5),
-            p95_ms: delays.quantile_ms(0.95),
-            p99_ms: delays.quantile_ms(0.99),
-        }
+        let [p50_ms, p95_ms, p99_ms] = delays.quantiles_ms([0.5, 0.95, 0.99]);
+        OneWay { least_ms: delays.least_ms(), mean_ms: delays.mean_ms(), p50_ms, p95_ms, p99_ms }
     }
 }
 

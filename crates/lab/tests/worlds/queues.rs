@@ -50,7 +50,7 @@ fn utilisation(measured: &FlowsMeasured) -> f64 {
 }
 
 fn median_wait_ms(measured: &FlowsMeasured) -> f64 {
-    measured.flows[0].one_way.quantile_ms(0.5).unwrap() - UNLOADED_MS
+    measured.flows[0].one_way.quantiles_ms([0.5])[0].unwrap() - UNLOADED_MS
 }
 
 const CAPACITY: u64 = 250;
