@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anabranch_control::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{self, EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 /// The waker's own number.
@@ -97,16 +97,21 @@ impl Waiter {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             self.sharp = true;
         }
-        let mut buffer = [MaybeUninit::<Event>::uninit(); MOST_AT_ONCE];
-        let waited = match epoll::wait(&self.epoll, &mut buffer, longest.map(timespec).as_ref()) {
-            // Before Linux 5.11 there are whole milliseconds only: too late rather than too early.
-            Err(Errno::NOSYS) => {
-                let whole = |span: Duration| Duration::from_millis(span.as_nanos().div_ceil(1_000_000));
-                epoll::wait(&self.epoll, &mut buffer, longest.map(whole).map(timespec).as_ref())
+        // `epoll_pwait` knows whole milliseconds only, and `epoll_pwait2` is as new as Linux 5.11: what is to end sooner is
+        // waited for by `ppoll`, and what it found asked for.
+        let longest = match longest.filter(|&longest| longest > Duration::ZERO) {
+            Some(longest) => {
+                let mut all = [PollFd::new(&self.epoll, PollFlags::IN)];
+                match event::poll(&mut all, Some(&timespec(longest))) {
+                    Ok(0) | Err(Errno::INTR) => return Ok(()),
+                    Ok(_) => Some(Duration::ZERO),
+                    Err(error) => return Err(error.into()),
+                }
             }
-            waited => waited,
+            None => longest,
         };
-        let events = match waited {
+        let mut buffer = [MaybeUninit::<Event>::uninit(); MOST_AT_ONCE];
+        let events = match epoll::wait(&self.epoll, &mut buffer, longest.map(timespec).as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -159,6 +164,19 @@ mod tests {
             assert_eq!(ready(&mut waiter, Duration::from_nanos(nanos)), []);
             assert!(began.elapsed().as_nanos() >= u128::from(nanos));
         }
+    }
+
+    #[test]
+    fn a_wait_does_not_last_until_the_next_millisecond() {
+        let (mut waiter, _socket) = watched();
+        let waited = || {
+            let began = Instant::now();
+            ready(&mut waiter, Duration::from_nanos(100_000));
+            began.elapsed()
+        };
+        // The shortest of many: a busy machine wakes a thread late as well.
+        let shortest = std::iter::repeat_with(waited).take(200).min().unwrap();
+        assert!(shortest.as_micros() < 900, "{shortest:?}");
     }
 
     #[test]
