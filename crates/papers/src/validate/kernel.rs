@@ -10,6 +10,7 @@
 //! its whole 99 % interval is: there are two dozen, and 95 % ones would miss by chance too often
 //! (set after a first quick run).
 
+use std::fmt;
 use std::str::FromStr;
 
 use anabranch_control::flow::registry;
@@ -115,6 +116,13 @@ pub struct Case {
     pub rate_mbit_s: u64,
     /// The share of packets that is lost behind the bottleneck.
     pub loss: f64,
+}
+
+impl fmt::Display for Case {
+    /// As [`Only`] takes it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{},{},{}", self.congestion, self.rate_mbit_s, short(self.loss))
+    }
 }
 
 /// Cases that are asked for: those of a congestion control, or with one rate or loss alone.

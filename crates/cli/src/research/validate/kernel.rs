@@ -45,6 +45,8 @@ struct Json<'a> {
     skipped: &'a [String],
     /// Runs that were thrown away.
     disturbed: u64,
+    /// Cases of which no run was left.
+    without_runs: &'a [String],
     differ: usize,
 }
 
@@ -70,23 +72,41 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let bar = progress::show(&progress, "validate --kernel");
     let made = make(&here, extent, args.settle, &progress);
     bar.end();
-    let (comparisons, disturbed) = made?;
+    let Compared { comparisons, disturbed, without_runs } = made?;
     let wall_s = started.elapsed().as_secs_f64();
     let differ = comparisons.iter().filter(|comparison| comparison.verdict == Verdict::Differs).count();
     // First: where nobody reads standard output any more, printing ends the program.
     let drawn = args.out.as_ref().map_or(Ok(()), |out| draw(out, &comparisons));
     if args.json {
-        let json = Json { wall_s, comparisons: &comparisons, skipped: &skipped, disturbed, differ };
+        let (comparisons, without_runs, skipped) = (&comparisons[..], &without_runs[..], &skipped[..]);
+        let json = Json { wall_s, comparisons, skipped, disturbed: disturbed.runs, without_runs, differ };
         print_line!("{}", serde_json::to_string(&json)?)?;
     } else {
         on_stdout(|stdout| print(&comparisons, stdout))?;
         skipped.iter().try_for_each(|skipped| print_line!("skipped {skipped}"))?;
         let counted = comparisons.len();
+        let disturbed = disturbed.runs;
         print_line!("{counted} comparisons in {wall_s:.0} s; {disturbed} disturbed runs were thrown away")?;
     }
     drawn?;
     if progress.is_interrupted() {
-        return Err(Failure::interrupted("what had been measured until then was kept"));
+        return Err(Failure::interrupted(match comparisons.len() {
+            0 => "no run had ended until then".to_owned(),
+            _ => "what had been measured until then was kept".to_owned(),
+        }));
+    }
+    succeeds(&without_runs, &disturbed, differ)
+}
+
+/// Whether all cases were compared, and nothing differs.
+fn succeeds(without_runs: &[String], disturbed: &Disturbed, differ: usize) -> Result<(), Failure> {
+    if !without_runs.is_empty() {
+        return Err(Failure::new(format!(
+            "nothing is said of {}: each of the kernel's runs was disturbed, the last of all as {}; expected a machine \
+             with less else to do",
+            without_runs.join(" and "),
+            disturbed.last
+        )));
     }
     match differ {
         0 => Ok(()),
@@ -117,26 +137,38 @@ struct Board {
     failure: Option<TestbedFailure>,
 }
 
-/// The kernel's runs of all cases, and how many were thrown away.
+/// The kernel's runs of all cases.
 #[derive(Default)]
 struct Made {
     runs: Vec<Vec<(u64, Run)>>,
-    disturbed: u64,
+    disturbed: Disturbed,
 }
 
-/// Comparisons of all cases that have a run, and how many runs were thrown away. Of a case that is unsettled
-/// then, `settle` runs are made in all.
-fn make(
-    cases: &[Case],
-    extent: Extent,
-    settle: Option<u64>,
-    progress: &Progress,
-) -> Result<(Vec<Comparison>, u64), Failure> {
+/// Runs that were thrown away.
+#[derive(Default)]
+struct Disturbed {
+    runs: u64,
+    /// What disturbed the last one.
+    last: String,
+}
+
+/// What was made of all cases.
+#[derive(Default)]
+struct Compared {
+    /// Of those that have a run.
+    comparisons: Vec<Comparison>,
+    disturbed: Disturbed,
+    /// The others.
+    without_runs: Vec<String>,
+}
+
+/// Compares all cases. Of one that is unsettled then, `settle` runs are made in all.
+fn make(cases: &[Case], extent: Extent, settle: Option<u64>, progress: &Progress) -> Result<Compared, Failure> {
     let mut ours = match simulate(cases, extent, progress) {
-        Err(ValidationError::Interrupted) => return Ok((Vec::new(), 0)),
+        Err(ValidationError::Interrupted) => return Ok(Compared::default()),
         other => other?,
     };
-    let mut made = Made { runs: vec![Vec::new(); cases.len()], disturbed: 0 };
+    let mut made = Made { runs: vec![Vec::new(); cases.len()], ..Made::default() };
     let all: Vec<usize> = (0..cases.len()).collect();
     measure(&mut made, &ours, cases, &all, (1, extent), progress)?;
     if let Some(repeats) = settle.filter(|&repeats| repeats > extent.repeats) {
@@ -155,11 +187,15 @@ fn make(
             }
         }
     }
-    let each = |(case, ours): (usize, &Ours)| match &made.of(case)[..] {
-        [] => Vec::new(),
-        runs => ours.beside(runs),
-    };
-    Ok((ours.iter().enumerate().flat_map(each).collect(), made.disturbed))
+    let mut compared = Compared::default();
+    for (place, (case, ours)) in cases.iter().zip(&ours).enumerate() {
+        match &made.of(place)[..] {
+            [] => compared.without_runs.push(case.to_string()),
+            runs => compared.comparisons.extend(ours.beside(runs)),
+        }
+    }
+    compared.disturbed = made.disturbed;
+    Ok(compared)
 }
 
 impl Made {
@@ -234,7 +270,8 @@ fn work(board: &Mutex<Board>, changed: &Condvar, ours: &[Ours], cases: &[Case], 
             // An interrupted run is not a whole one.
             Ok(Emulated { measured, .. }) if measured.length < scenario.length => {}
             Ok(Emulated { emulator, .. }) if emulator.is_saturated() => {
-                now.made.disturbed += 1;
+                let disturbed = &mut now.made.disturbed;
+                (disturbed.runs, disturbed.last) = (disturbed.runs + 1, emulator.warnings().join(", "));
                 if task.tries < TRIES {
                     progress.total.fetch_add(extent.seconds, Ordering::Relaxed);
                     now.waiting.push(Task { tries: task.tries + 1, ..task });
@@ -280,4 +317,19 @@ fn print(comparisons: &[Comparison], stdout: &mut impl Write) -> io::Result<()> 
         ]);
     }
     table::print(&rows, 2.., stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_of_which_each_run_was_disturbed_is_no_success() {
+        let disturbed = Disturbed { runs: 6, last: "9.2 % of the packets came more than 1 ms late".to_owned() };
+        let lacking = ["reno,20,1".to_owned(), "bbr,20,1".to_owned()];
+        let said = succeeds(&lacking, &disturbed, 0).unwrap_err().words().to_owned();
+        assert!(said.contains("nothing is said of reno,20,1 and bbr,20,1") && said.contains("9.2 %"), "{said}");
+        assert!(succeeds(&[], &disturbed, 0).is_ok());
+        assert!(succeeds(&[], &disturbed, 1).unwrap_err().words().starts_with("1 differences"));
+    }
 }
