@@ -208,23 +208,46 @@ fn who_asked_once_makes_room_for_those_who_ask_and_who_is_being_answered_does_no
 }
 
 #[test]
-fn an_address_has_so_many_connections_and_a_connection_so_many_requests() {
-    let bounds = Bounds { connections_per_address: 3, requests_per_connection: 2, head: LONG, ..short() };
-    let served = serve(&finished(2), None, bounds);
-    let mut held: Vec<_> = (0..3).map(|_| served.connect()).collect();
-    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // Each is known to the server once it has answered.
-    for stream in &mut held {
-        stream.write_all(request).unwrap();
-        stream.read_exact(&mut [0; 12]).unwrap();
-    }
+fn an_address_has_so_many_connections_at_work_and_no_more() {
+    let outlet = Outlet::new(OutletConfig::default());
+    outlet.push(pieces(CLIP));
+    let served = serve(&outlet, None, Bounds { connections_per_address: 3, head: LONG, ..short() });
+    let players: Vec<_> = (0..3).map(|_| served.open("/stream.ts")).collect();
     assert_eq!(served.get("/index.m3u8"), "", "the fourth is closed");
+    drop(players);
+    until("another is let in", || served.get("/index.m3u8").starts_with("HTTP/1.1 200"));
+    assert!(served.metric("gateway_refused_connections_total") >= 1);
+}
+
+#[test]
+fn connections_of_an_address_that_ask_nothing_make_room_for_its_next() {
+    let served = serve(&finished(2), None, Bounds { connections_per_address: 3, head: LONG, ..short() });
+    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut held: Vec<_> = (0..9)
+        .map(|_| {
+            let mut asks = served.connect();
+            asks.write_all(request).unwrap();
+            asks.read_exact(&mut [0; 12]).unwrap();
+            asks
+        })
+        .collect();
+    assert!(served.get("/index.m3u8").starts_with("HTTP/1.1 200"), "the tenth is let in");
+    held[0].read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(served.metric("gateway_refused_connections_total"), 0);
+}
+
+#[test]
+fn a_connection_has_so_many_requests() {
+    let served = serve(&finished(2), None, Bounds { requests_per_connection: 2, head: LONG, ..short() });
+    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut asks = served.connect();
+    asks.write_all(request).unwrap();
+    asks.read_exact(&mut [0; 12]).unwrap();
     let mut rest = Vec::new();
-    held[0].write_all(request).unwrap();
-    held[0].read_to_end(&mut rest).unwrap();
+    asks.write_all(request).unwrap();
+    asks.read_to_end(&mut rest).unwrap();
     let rest = String::from_utf8(rest).unwrap();
     assert!(rest.contains("HTTP/1.1 200") && rest.contains("connection: close"), "closed after the second: {rest}");
-    until("another is let in", || served.get("/index.m3u8").starts_with("HTTP/1.1 200"));
 }
 
 #[test]

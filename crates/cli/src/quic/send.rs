@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES")]
     max_window: Option<u64>,
     /// The window, whatever the controller wants
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["min_window", "max_window"])]
     fixed_window: Option<u64>,
     /// Say what became of it as one JSON object on standard output, and all else on standard error
     #[arg(long)]

@@ -362,6 +362,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (sends(&["file", "--set", "beta=3"]), "controller \"cubic\": beta = 3 is not between"),
         (sends(&["file", "--set", "beta"]), "key=value"),
         (sends(&["file", "--max-window", "0"]), "--max-window 0"),
+        (sends(&["file", "--min-window", "9000", "--fixed-window", "8000"]), "'--min-window <BYTES>'"),
         (sends(&["file", "--min-window", "9000", "--max-window", "8000"]), "more than --max-window 8000"),
         (sends(&["file", "--insecure"]), "cannot be used with"),
         (refused(path, &["file", "--to", "127.0.0.1:9", "--key", "12"]), "64 hexadecimal digits"),

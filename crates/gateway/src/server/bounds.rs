@@ -8,7 +8,8 @@ pub struct Bounds {
     /// Connections at once. One more closes the first over which nothing was asked yet, else the one over which nothing
     /// goes on for longest, or waits in the system's backlog, if something goes on over all.
     pub connections: usize,
-    /// Of these, from one address, or one /56 of IPv6; more are closed.
+    /// Of these, from one address, or one /56 of IPv6. One more closes the first of its own over which nothing goes on, as
+    /// above, and is closed itself if something goes on over all.
     pub connections_per_address: usize,
     /// Requests on one connection; after the last it is closed.
     pub requests_per_connection: u32,

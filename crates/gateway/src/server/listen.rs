@@ -18,7 +18,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 
 use prometheus_client::metrics::counter::Counter;
@@ -26,7 +26,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::bounds::{Bounds, MOST_HEAD, MOST_HEADERS};
-use super::places::{Client, Places};
+use super::places::{Client, Place, Places};
 
 /// After an accept that failed (no descriptor is left), so long nothing is accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -60,43 +60,67 @@ impl Door {
 pub async fn accept(listener: TcpListener, app: Router, door: Arc<Door>) {
     let free = Arc::new(Semaphore::new(door.bounds.connections));
     let (places, idle) = (Places::of_each(door.bounds.connections_per_address), Arc::new(Idle::default()));
+    // Who asks for nothing makes room: those who ask cannot be held up by any number of those who do not.
+    let make_room = |whose: Option<Client>| {
+        let closed = idle.close_first(whose);
+        if closed {
+            door.silent.inc();
+        }
+        closed
+    };
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let client = Client::of(from.ip());
-        let Some(place) = places.take(client) else {
+        let place = places.take(client).or_else(|| make_room(Some(client)).then(|| places.take(client)).flatten());
+        let Some(place) = place else {
             door.refused.inc();
             continue;
         };
-        // Who asks for nothing makes room: those who ask cannot be held up by any number of those who do not.
-        if free.available_permits() == 0 && idle.close_first() {
-            door.silent.inc();
+        if free.available_permits() == 0 {
+            make_room(None);
         }
         // Nobody closes the semaphore.
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
-        let (app, door, standing) = (app.clone(), Arc::clone(&door), Arc::new(Standing::new(&idle)));
+        let connection = Arc::new(Connection { client, room: Mutex::new(Some((permit, place))), close: Notify::new() });
+        let (app, door, standing) = (app.clone(), Arc::clone(&door), Arc::new(Standing::new(&idle, connection)));
         standing.set_idle(false);
         tokio::spawn(async move {
-            let _places = (permit, place);
             let connections = door.connections.clone();
             connections.inc();
             tokio::select! {
                 () = serve(stream, app, door, client, &standing) => {}
-                () = standing.close.notified() => {}
+                () = standing.connection.close.notified() => {}
             }
             standing.set_busy();
+            standing.connection.make_room();
             connections.dec();
         });
     }
 }
 
-/// Connections over which nothing goes on, and what closes each: those over which nothing was asked yet first, then in the
-/// order in which they became so.
+/// A connection as those that need room find it.
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    /// What it takes: free at once when it is closed for another, which need not wait until it is over.
+    room: Mutex<Option<(OwnedSemaphorePermit, Place)>>,
+    close: Notify,
+}
+
+impl Connection {
+    fn make_room(&self) {
+        drop(self.room.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// Connections over which nothing goes on: those over which nothing was asked yet first, then in the order in which they
+/// became so.
 #[derive(Debug, Default)]
 struct Idle {
-    all: Mutex<BTreeMap<Rank, Arc<Notify>>>,
+    all: Mutex<BTreeMap<Rank, Arc<Connection>>>,
     next: AtomicU64,
 }
 
@@ -104,14 +128,18 @@ struct Idle {
 type Rank = (bool, u64);
 
 impl Idle {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Rank, Arc<Notify>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Rank, Arc<Connection>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the first; whether there was one.
-    fn close_first(&self) -> bool {
-        let first = self.all().pop_first();
-        first.inspect(|(_, close)| close.notify_one()).is_some()
+    /// Closes the first, or the first of `whose`; whether there was one.
+    fn close_first(&self, whose: Option<Client>) -> bool {
+        let mut all = self.all();
+        let first = all.iter().find(|(_, connection)| whose.is_none_or(|client| connection.client == client));
+        let Some(connection) = first.map(|(rank, _)| *rank).and_then(|rank| all.remove(&rank)) else { return false };
+        connection.make_room();
+        connection.close.notify_one();
+        true
     }
 }
 
@@ -119,13 +147,13 @@ impl Idle {
 #[derive(Debug)]
 struct Standing {
     idle: Arc<Idle>,
-    close: Arc<Notify>,
+    connection: Arc<Connection>,
     rank: Mutex<Option<Rank>>,
 }
 
 impl Standing {
-    fn new(idle: &Arc<Idle>) -> Standing {
-        Standing { idle: Arc::clone(idle), close: Arc::default(), rank: Mutex::default() }
+    fn new(idle: &Arc<Idle>, connection: Arc<Connection>) -> Standing {
+        Standing { idle: Arc::clone(idle), connection, rank: Mutex::default() }
     }
 
     fn rank(&self) -> MutexGuard<'_, Option<Rank>> {
@@ -136,7 +164,7 @@ impl Standing {
     fn set_idle(&self, has_asked: bool) {
         let rank = (has_asked, self.idle.next.fetch_add(1, Ordering::Relaxed));
         *self.rank() = Some(rank);
-        self.idle.all().insert(rank, Arc::clone(&self.close));
+        self.idle.all().insert(rank, Arc::clone(&self.connection));
     }
 
     /// Something was asked over it, or it is over.

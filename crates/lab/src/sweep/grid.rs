@@ -152,11 +152,20 @@ impl FromStr for GridKey {
         if key.trim().is_empty() || values.iter().any(String::is_empty) {
             return Err(expected());
         }
-        if let Some(twice) = values.iter().enumerate().find(|(index, value)| values[..*index].contains(value)) {
-            return Err(format!("the value {} stands there twice", twice.1));
+        let twice = values.iter().enumerate().find_map(|(index, value)| {
+            values[..index].iter().find(|before| are_one(before, value)).map(|before| (before, value))
+        });
+        match twice {
+            Some((before, value)) if before == value => Err(format!("the value {value} stands there twice")),
+            Some((before, value)) => Err(format!("the values {before} and {value} are one")),
+            None => Ok(GridKey { key: key.trim().to_owned(), values }),
         }
-        Ok(GridKey { key: key.trim().to_owned(), values })
     }
+}
+
+/// Whether two values are the same, however they are written.
+fn are_one(one: &str, other: &str) -> bool {
+    one == other || as_number(one).is_some_and(|number| as_number(other) == Some(number))
 }
 
 impl FromStr for Seeds {
@@ -230,6 +239,9 @@ mod tests {
         for text in ["overlay.relays", "=1", "a=1,,2", "a=", "a=1,1"] {
             assert!(text.parse::<GridKey>().is_err(), "{text}");
         }
+        let one = |text: &str| text.parse::<GridKey>().unwrap_err();
+        assert_eq!(one("a=2,11,3,11.0"), "the values 11 and 11.0 are one");
+        assert_eq!(one("a=\"8 kbit/s\",\"1 kB/s\""), "the values \"8 kbit/s\" and \"1 kB/s\" are one");
         for text in ["0x", "5..4", "", "..", "1..2..3", "0..99999999"] {
             assert!(text.parse::<Seeds>().is_err(), "{text}");
         }
