@@ -20,6 +20,9 @@ use polyval::universal_hash::UniversalHash;
 
 pub(super) type Block = Array<u8, U16>;
 
+/// Blocks of the stream that are made at once.
+const AT_ONCE: usize = 8;
+
 /// The keys J = (K_E, K_U) and S = (K, B) of one permutation, whose right part has at most `BLOCKS`
 /// blocks (a power of two up to 256): this many values the stream's counter keeps free.
 pub(super) struct Uiv<const BLOCKS: usize> {
@@ -90,15 +93,28 @@ impl<const BLOCKS: usize> Uiv<BLOCKS> {
         state.update(&[*left]);
         let mut start = state.finalize();
         start[15] &= Self::KEEP;
-        let mut blocks = [start; BLOCKS];
-        let blocks = &mut blocks[..right.len().div_ceil(16)];
-        for (number, block) in blocks.iter_mut().enumerate() {
-            block[15] |= number as u8;
+        let (whole, rest) = right.as_chunks_mut::<16>();
+        let mut number = 0;
+        let mut next = || {
+            let mut block = start;
+            block[15] |= number;
+            number = number.wrapping_add(1);
+            block
+        };
+        // As many at a time as a processor's registers hold.
+        let (groups, few) = whole.as_chunks_mut::<AT_ONCE>();
+        for group in groups {
+            let mut stream = [Block::default(); AT_ONCE];
+            stream.iter_mut().for_each(|block| *block = next());
+            self.stream.encrypt_blocks(&mut stream);
+            group.iter_mut().zip(&stream).for_each(|(bytes, stream)| xor(bytes.into(), stream));
         }
-        self.stream.encrypt_blocks(blocks);
-        for (bytes, block) in right.chunks_mut(16).zip(blocks) {
-            bytes.iter_mut().zip(block.iter()).for_each(|(byte, stream)| *byte ^= stream);
-        }
+        let mut stream = [Block::default(); AT_ONCE];
+        let stream = &mut stream[..few.len() + usize::from(!rest.is_empty())];
+        stream.iter_mut().for_each(|block| *block = next());
+        self.stream.encrypt_blocks(stream);
+        few.iter_mut().zip(stream.iter()).for_each(|(bytes, stream)| xor(bytes.into(), stream));
+        rest.iter_mut().zip(stream.last().into_iter().flatten()).for_each(|(byte, stream)| *byte ^= stream);
     }
 }
 
@@ -108,7 +124,7 @@ fn split(payload: &mut [u8]) -> (&mut Block, &mut [u8]) {
 }
 
 fn xor(block: &mut Block, other: &Block) {
-    block.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
+    *block = (u128::from_ne_bytes(block.0) ^ u128::from_ne_bytes(other.0)).to_ne_bytes().into();
 }
 
 #[cfg(test)]
