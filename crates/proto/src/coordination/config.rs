@@ -86,6 +86,31 @@ pub struct CoordinatorConfig {
     pub policy: Option<Arc<Learned>>,
 }
 
+/// The members of one link, in their order: a decision looks at a link's own alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfLink {
+    pub(super) hosts: Vec<usize>,
+    pub(super) monitors: Vec<usize>,
+}
+
+impl OfLink {
+    /// Those of each link.
+    ///
+    /// # Panics
+    ///
+    /// If a member's link is not there.
+    pub(super) fn each(config: &CoordinatorConfig) -> Vec<OfLink> {
+        let mut all = vec![OfLink::default(); config.links.len()];
+        for (place, member) in config.members.iter().enumerate() {
+            match member.duty {
+                Duty::Host { link, .. } => all[link].hosts.push(place),
+                Duty::Monitor { link } => all[link].monitors.push(place),
+            }
+        }
+        all
+    }
+}
+
 impl CoordinatorConfig {
     /// Whether somebody watches a link.
     pub fn is_monitored(&self, link: usize) -> bool {

@@ -7,6 +7,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use super::budget::{lifetime, period_after, renewal};
+use super::config::OfLink;
 pub use super::config::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
@@ -80,6 +81,7 @@ impl Others {
 pub struct Coordinator<A> {
     config: CoordinatorConfig,
     by_key: BTreeMap<PeerKey, usize>,
+    of_links: Vec<OfLink>,
     known: Vec<Known>,
     divided: Vec<Divided>,
     /// Until when each link's monitors are waited for, if it has any of which nothing is known yet; never before the
@@ -116,12 +118,9 @@ impl<A> Coordinator<A> {
             config.members.iter().enumerate().map(|(place, member)| (member.key, place)).collect();
         assert_eq!(by_key.len(), config.members.len(), "two members have the same key");
         assert!(config.every > Duration::ZERO, "a period of nothing");
-        let exists = |member: &Member| match member.duty {
-            Duty::Host { link, .. } | Duty::Monitor { link } => link < config.links.len(),
-        };
-        assert!(config.members.iter().all(exists), "a member of a link that is not there");
         Coordinator {
             by_key,
+            of_links: OfLink::each(&config),
             known: config.members.iter().map(|_| Known::default()).collect(),
             divided: config.links.iter().map(|_| Divided::default()).collect(),
             awaits: (0..config.links.len()).map(|link| config.is_monitored(link).then_some(Time::MAX)).collect(),
@@ -224,11 +223,14 @@ impl<A> Coordinator<A> {
         Some(Claim { weight, least: least.min(most), most })
     }
 
+    /// What is known of each of a link's monitors.
+    fn monitors(&self, link: usize) -> impl Iterator<Item = &Known> {
+        self.of_links[link].monitors.iter().map(|&place| &self.known[place])
+    }
+
     /// What is known of a link's monitor, if there is one that reports.
     fn monitor(&self, now: Time, link: usize) -> Option<&Known> {
-        let of_link = |member: &Member| matches!(member.duty, Duty::Monitor { link: of } if of == link);
-        let mut all = self.config.members.iter().zip(&self.known);
-        all.find(|(member, known)| of_link(member) && known.is_fresh(now)).map(|(_, known)| known)
+        self.monitors(link).find(|known| known.is_fresh(now))
     }
 
     /// What a link carries, and what others than the hosts send over it: by its monitor. Of one that is silent, what
@@ -249,9 +251,7 @@ impl<A> Coordinator<A> {
             let expected = expected.map_or(other, Rate::from_bytes_per_sec_f64).min(capacity);
             return Divided { capacity, other, expected, is_monitored: true, ..before };
         }
-        let is_of_link = |member: &Member| member.duty == Duty::Monitor { link };
-        let mut monitors = self.config.members.iter().zip(&self.known).filter(|(member, _)| is_of_link(member));
-        if before.is_monitored && monitors.any(|(_, known)| known.is_here()) {
+        if before.is_monitored && self.monitors(link).any(Known::is_here) {
             // No forecast of a moment holds for so long.
             return Divided { expected: before.other, ..before };
         }
@@ -261,9 +261,8 @@ impl<A> Coordinator<A> {
 
     /// The hosts of a link of which something is known.
     fn hosts(&self, now: Time, link: usize) -> impl Iterator<Item = &Known> {
-        let all = self.config.members.iter().zip(&self.known);
-        let counts = move |known: &Known| known.is_fresh(now) || known.is_directed(now);
-        all.filter(move |(member, known)| is_host_of(member, link) && counts(known)).map(|(_, known)| known)
+        let all = self.of_links[link].hosts.iter().map(|&place| &self.known[place]);
+        all.filter(move |known| known.is_fresh(now) || known.is_directed(now))
     }
 
     /// The last span that all reports cover; none, where they cover none. Hosts that report seldom are taken to go on as
@@ -341,11 +340,9 @@ impl<A> Coordinator<A> {
         claims.push(Claim { weight: 1, least: Rate::ZERO, most: room });
         let of_one_more = level(room, &claims);
         let mut counted = places.iter().zip(&shares).peekable();
-        for place in 0..self.known.len() {
-            let Duty::Host { link: of, least, most, .. } = self.config.members[place].duty else { continue };
-            if of != link {
-                continue;
-            }
+        for index in 0..self.of_links[link].hosts.len() {
+            let place = self.of_links[link].hosts[index];
+            let Duty::Host { least, most, .. } = self.config.members[place].duty else { continue };
             let share = match counted.next_if(|(counted, _)| **counted == place) {
                 Some((_, share)) => *share,
                 None => of_one_more.max(least).min(most).min(room),
@@ -363,8 +360,8 @@ impl<A> Coordinator<A> {
 
     /// The hosts that are counted at a link, and what each wants.
     fn claims(&self, now: Time, link: usize) -> (Vec<usize>, Vec<Claim>) {
-        let hosts = (0..self.known.len()).filter(|&place| is_host_of(&self.config.members[place], link));
-        hosts.filter_map(|place| Some((place, self.claim(now, place)?))).unzip()
+        let hosts = self.of_links[link].hosts.iter();
+        hosts.filter_map(|&place| Some((place, self.claim(now, place)?))).unzip()
     }
 
     /// Lets a link's policy look at it, and decide if all that it sees is known; whether it has.
@@ -455,7 +452,7 @@ impl<A> Coordinator<A> {
         // As the directive says: the first ones are renewed sooner than they have to be.
         known.budget = Some((rate, now + lifetime(every, rate)));
         known.granted.note(now + known.round_trip, rate);
-        if !self.to_direct.contains(&place) {
+        if !core::mem::replace(&mut known.is_to_direct, true) {
             self.to_direct.push_back(place);
         }
     }
@@ -502,10 +499,6 @@ impl<A> Coordinator<A> {
             sessions.event(CoordinatorEvent::Untrue(place, what));
         }
     }
-}
-
-fn is_host_of(member: &Member, link: usize) -> bool {
-    matches!(member.duty, Duty::Host { link: of, .. } if of == link)
 }
 
 impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
@@ -593,6 +586,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
     fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Datagram)> {
         loop {
             let place = self.to_direct.pop_front()?;
+            self.known[place].is_to_direct = false;
             let (known, Duty::Host { least, .. }) = (&self.known[place], self.config.members[place].duty) else {
                 continue;
             };

@@ -65,6 +65,8 @@ pub struct Known {
     pub(super) decided: Rate,
     /// When it is directed again at the soonest.
     pub(super) next: Time,
+    /// A directive to it is to leave.
+    pub(super) is_to_direct: bool,
     /// How often it was directed something new in this session.
     pub(super) words: u64,
     /// When an observer was last told of something that it said and that cannot be.
