@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Hold the running kernel's Reno, Cubic and BBR over emulated links beside ours instead;
-    /// takes about ten minutes, and root or a user namespace
+    /// takes ten to fifteen minutes, and root or a user namespace
     #[arg(long, conflicts_with = "reference")]
     kernel: bool,
     /// With --kernel: shorter and fewer runs, about two minutes
