@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -163,16 +163,23 @@ fn those_who_never_finish_a_request_are_closed_and_hold_up_nobody() {
     }
 }
 
+const REQUEST: &[u8] = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A connection over which something was asked, and is being answered.
+fn asked(served: &Served) -> TcpStream {
+    let mut asks = served.connect();
+    asks.write_all(REQUEST).unwrap();
+    asks.read_exact(&mut [0; 12]).unwrap();
+    asks
+}
+
 #[test]
 fn who_asks_is_answered_and_keeps_its_connection_however_many_others_ask_nothing() {
     let served = serve(&finished(2), None, Bounds { connections: 4, head: LONG, ..short() });
-    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let mut asks = served.connect();
-    asks.write_all(request).unwrap();
-    asks.read_exact(&mut [0; 12]).unwrap();
+    let mut asks = asked(&served);
     let silent: Vec<_> = (0..40).map(|_| served.connect()).collect();
     assert_eq!(status(&served.get("/index.m3u8")), 200);
-    asks.write_all(request).unwrap();
+    asks.write_all(REQUEST).unwrap();
     let (mut answers, mut piece) = (Vec::new(), [0; 1000]);
     while !String::from_utf8_lossy(&answers).contains("HTTP/1.1 200") {
         let read = asks.read(&mut piece).unwrap();
@@ -190,14 +197,7 @@ fn who_asked_once_makes_room_for_those_who_ask_and_who_is_being_answered_does_no
     outlet.push(pieces(CLIP));
     let served = serve(&outlet, None, Bounds { connections: 4, head: LONG, ..short() });
     let (_, _, mut player) = served.open("/stream.ts");
-    let idle: Vec<_> = (0..40)
-        .map(|_| {
-            let mut asks = served.connect();
-            asks.write_all(b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-            asks.read_exact(&mut [0; 12]).unwrap();
-            asks
-        })
-        .collect();
+    let idle: Vec<_> = (0..40).map(|_| asked(&served)).collect();
     assert_eq!(status(&served.get("/index.m3u8")), 200);
     outlet.push(pieces(CLIP));
     outlet.end();
@@ -222,15 +222,7 @@ fn an_address_has_so_many_connections_at_work_and_no_more() {
 #[test]
 fn connections_of_an_address_that_ask_nothing_make_room_for_its_next() {
     let served = serve(&finished(2), None, Bounds { connections_per_address: 3, head: LONG, ..short() });
-    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let mut held: Vec<_> = (0..9)
-        .map(|_| {
-            let mut asks = served.connect();
-            asks.write_all(request).unwrap();
-            asks.read_exact(&mut [0; 12]).unwrap();
-            asks
-        })
-        .collect();
+    let mut held: Vec<_> = (0..9).map(|_| asked(&served)).collect();
     assert!(served.get("/index.m3u8").starts_with("HTTP/1.1 200"), "the tenth is let in");
     held[0].read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(served.metric("gateway_refused_connections_total"), 0);
@@ -239,12 +231,9 @@ fn connections_of_an_address_that_ask_nothing_make_room_for_its_next() {
 #[test]
 fn a_connection_has_so_many_requests() {
     let served = serve(&finished(2), None, Bounds { requests_per_connection: 2, head: LONG, ..short() });
-    let request = b"GET /index.m3u8 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let mut asks = served.connect();
-    asks.write_all(request).unwrap();
-    asks.read_exact(&mut [0; 12]).unwrap();
+    let mut asks = asked(&served);
     let mut rest = Vec::new();
-    asks.write_all(request).unwrap();
+    asks.write_all(REQUEST).unwrap();
     asks.read_to_end(&mut rest).unwrap();
     let rest = String::from_utf8(rest).unwrap();
     assert!(rest.contains("HTTP/1.1 200") && rest.contains("connection: close"), "closed after the second: {rest}");

@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     drawn?;
     if progress.is_interrupted() {
         return Err(Failure::interrupted(match comparisons.len() {
-            0 => "no run had ended until then".to_owned(),
+            0 => "no run had ended undisturbed until then".to_owned(),
             _ => "what had been measured until then was kept".to_owned(),
         }));
     }
