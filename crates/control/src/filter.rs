@@ -13,8 +13,11 @@ pub struct WindowedMax {
     /// Units of the clock in a part.
     width: u64,
     parts: u64,
-    /// The part that the last sample belongs to, counted from the clock's beginning.
+    /// The part that the last sample belongs to, counted from the clock's beginning, its place, and the clock at its
+    /// end: most samples belong to the same part as the one before, and need no division to find it.
     newest: u64,
+    place: usize,
+    ends: u64,
     maxima: [u64; PARTS],
     maximum: u64,
 }
@@ -24,7 +27,8 @@ impl WindowedMax {
     pub fn new(window: u64) -> WindowedMax {
         let width = window.div_ceil(PARTS as u64).max(1);
         // Whole parts only: a window of 20 units is ten parts of two.
-        WindowedMax { width, parts: (window / width).max(1), newest: 0, maxima: [0; PARTS], maximum: 0 }
+        let parts = (window / width).max(1);
+        WindowedMax { width, parts, newest: 0, place: 0, ends: width, maxima: [0; PARTS], maximum: 0 }
     }
 
     /// The maximum over the window that ended with the last update; 0 without a sample.
@@ -36,29 +40,34 @@ impl WindowedMax {
     /// Forgets all samples but this one.
     pub fn reset(&mut self, clock: u64, value: u64) {
         self.maxima = [0; PARTS];
-        self.newest = clock / self.width;
-        self.maxima[(self.newest % self.parts) as usize] = value;
+        self.begin(clock / self.width);
+        self.maxima[self.place] = value;
         self.maximum = value;
     }
 
     /// Adds a sample and says the maximum.
     #[inline]
     pub fn update(&mut self, clock: u64, value: u64) -> u64 {
-        let part = clock / self.width;
-        if part > self.newest {
-            self.advance(part);
+        if clock >= self.ends {
+            self.advance(clock / self.width);
         }
-        let maximum = &mut self.maxima[(self.newest % self.parts) as usize];
+        let maximum = &mut self.maxima[self.place];
         *maximum = (*maximum).max(value);
         self.maximum = self.maximum.max(value);
         self.maximum
+    }
+
+    fn begin(&mut self, part: u64) {
+        self.newest = part;
+        self.place = (part % self.parts) as usize;
+        self.ends = part.saturating_add(1).saturating_mul(self.width);
     }
 
     fn advance(&mut self, part: u64) {
         for expired in (self.newest + 1..=part).take(self.parts as usize) {
             self.maxima[(expired % self.parts) as usize] = 0;
         }
-        self.newest = part;
+        self.begin(part);
         // More than a whole window may have passed: then all parts are empty already.
         self.maximum = self.maxima.iter().copied().max().unwrap_or(0);
     }

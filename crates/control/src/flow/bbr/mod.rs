@@ -98,6 +98,8 @@ struct Bbr {
     bandwidths: WindowedMax,
     bandwidth: OctetRate,
     min_rtt: MinRtt,
+    /// How long the least round trip is believed (RTpropFilterLen).
+    min_rtt_lifetime: Duration,
     rounds: Rounds,
     full_pipe: FullPipe,
     filled: bool,
@@ -142,6 +144,7 @@ fn new(setup: &Setup, config: Config) -> Bbr {
         bandwidths: WindowedMax::new(config.bandwidth_rounds),
         bandwidth: OctetRate::ZERO,
         min_rtt: MinRtt::new(setup.start),
+        min_rtt_lifetime: config.min_rtt_s.into(),
         rounds: Rounds::default(),
         full_pipe: FullPipe::default(),
         filled: false,
@@ -156,14 +159,14 @@ fn new(setup: &Setup, config: Config) -> Bbr {
         conserving: false,
         window,
         prior_window: window,
-        rate: window * HIGH_GAIN / FIRST_RTT,
+        rate: OctetRate::ZERO,
         quantum: Octets::ZERO,
         timed: false,
         limits: Limits::window(setup.initial_window),
         config,
     };
+    bbr.pace_at(window * HIGH_GAIN / FIRST_RTT);
     bbr.set_quantum();
-    bbr.refresh();
     bbr
 }
 
@@ -203,12 +206,13 @@ impl Bbr {
 
     /// Whether the phase of ProbeBW is over (4.3.4.3, BBRIsNextCyclePhase).
     #[inline]
-    fn phase_is_over(&self, now: Time, prior_in_flight: Octets, lost: bool) -> bool {
+    fn phase_is_over(&self, now: Time, feedback: &Feedback<'_>, lost: Bytes) -> bool {
         let full_length = self.min_rtt.get().is_none_or(|rtt| now.since(self.phase_since) > rtt);
+        let prior_in_flight = || Octets::from(feedback.in_flight + feedback.acked_bytes + lost);
         if self.pacing_gain > 1.0 {
-            full_length && (lost || prior_in_flight >= self.in_flight_for(self.pacing_gain))
+            full_length && (lost > Bytes::ZERO || prior_in_flight() >= self.in_flight_for(self.pacing_gain))
         } else if self.pacing_gain < 1.0 {
-            full_length || prior_in_flight <= self.in_flight_for(1.0)
+            full_length || prior_in_flight() <= self.in_flight_for(1.0)
         } else {
             full_length
         }
@@ -251,7 +255,7 @@ impl Bbr {
 
     /// RTprop, and whether it must be probed (4.1.2.3, 4.3.5).
     fn check_min_rtt(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let stale = self.min_rtt.is_stale(now, self.config.min_rtt_s.into());
+        let stale = self.min_rtt.is_stale(now, self.min_rtt_lifetime);
         self.min_rtt.raise(feedback.rtt.min);
         if let Some(sample) = feedback.rtt.latest
             && (stale || self.min_rtt.get().is_none_or(|least| sample <= least))
@@ -301,23 +305,37 @@ impl Bbr {
         {
             self.timed = true;
             let rtt = feedback.rtt.smoothed.seconds().max(Seconds::NANOSECOND);
-            self.rate = self.initial_window * HIGH_GAIN / rtt;
+            self.pace_at(self.initial_window * HIGH_GAIN / rtt);
         }
         let rate = self.config.linux.paced(self.bandwidth * gain);
         if rate > OctetRate::ZERO && (self.filled || rate > self.rate) {
+            self.pace_at(rate);
+        }
+    }
+
+    #[inline]
+    fn pace_at(&mut self, rate: OctetRate) {
+        // Of most ACKs the model learns nothing new.
+        if rate != self.rate {
             self.rate = rate;
+            self.limits.rate = Some(rate.max(OctetRate(1.0)).whole());
         }
     }
 
     /// What leaves at once (4.2.2).
     fn set_quantum(&mut self) {
-        self.quantum = if self.rate < ONE_PACKET_BELOW {
+        let quantum = if self.rate < ONE_PACKET_BELOW {
             self.packet
         } else if self.rate < TWO_PACKETS_BELOW {
             self.packet * 2.0
         } else {
             (self.rate * QUANTUM_SPAN).min(MOST_QUANTUM)
         };
+        if quantum != self.quantum {
+            self.quantum = quantum;
+            // The packet that leaves is not part of what may leave beside it.
+            self.limits.burst = quantum.whole();
+        }
     }
 
     /// The window (4.2.3.4 to 4.2.3.6).
@@ -365,16 +383,6 @@ impl Bbr {
             self.window = self.window.min(MIN_PIPE.in_bytes(self.packet));
         }
     }
-
-    #[inline]
-    fn refresh(&mut self) {
-        self.limits = Limits {
-            window: self.window.max(Octets::ONE).whole(),
-            rate: Some(self.rate.max(OctetRate(1.0)).whole()),
-            // The packet that leaves is not part of what may leave beside it.
-            burst: self.quantum.whole(),
-        };
-    }
 }
 
 impl FlowController for Bbr {
@@ -386,7 +394,6 @@ impl FlowController for Bbr {
             self.idle_restart = true;
             if self.state == State::ProbeBw {
                 self.set_rate(1.0, None);
-                self.refresh();
             }
         }
         was_idle
@@ -395,23 +402,25 @@ impl FlowController for Bbr {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
         let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
-        let prior_in_flight = Octets::from(feedback.in_flight + feedback.acked_bytes + lost);
         let round_ended = self.rounds.ends(feedback);
         if !feedback.acked.is_empty() {
             self.update_bandwidth(feedback);
             if self.config.linux.measures_aggregation() {
                 self.aggregation.on_acked(now, feedback.acked_bytes.into(), self.bandwidth, self.window, round_ended);
             }
-            if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > Bytes::ZERO) {
+            if self.state == State::ProbeBw && self.phase_is_over(now, feedback, lost) {
                 self.enter_phase(now, self.phase + 1);
             }
-            self.check_full_pipe(now, round_ended, feedback, rng);
+            // Once the pipe was full there is nothing more to find, but when its queue is drained.
+            if !self.filled || self.state == State::Drain {
+                self.check_full_pipe(now, round_ended, feedback, rng);
+            }
             self.check_min_rtt(now, round_ended, feedback, rng);
             self.set_rate(self.pacing_gain, Some(feedback));
             self.set_quantum();
         }
         self.set_window(now, feedback, lost.into());
-        self.refresh();
+        self.limits.window = self.window.max(Octets::ONE).whole();
     }
 
     #[inline]
