@@ -42,7 +42,7 @@ fn every_path_answers_what_it_is_for_and_the_newest_figures_at_once() {
         ("/assets/icon.svg", 200, "image/svg+xml"),
         ("/api/overview", 200, "\"uptime_s\":2.5"),
         ("/api/other", 404, "{\"error\":\""),
-        ("/metrics", 200, "gateway_connections "),
+        ("/metrics", 200, "anabranch_gateway_connections "),
         ("/stream.ts", 404, "nothing"),
         ("/index.html", 404, "nothing"),
         ("/assets/%2e%2e/README.md", 404, "nothing"),

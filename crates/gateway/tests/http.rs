@@ -37,7 +37,7 @@ fn every_path_answers_what_it_is_for() {
         ("/assets/%2e%2e/README.md", 404, "nothing"),
         ("/api/overview", 200, "\"role\":\"server\""),
         ("/api/other", 404, "{\"error\":\""),
-        ("/metrics", 200, "gateway_players "),
+        ("/metrics", 200, "anabranch_gateway_players "),
         ("/ingest", 405, "method"),
         ("/other", 404, "nothing"),
     ] {
@@ -102,7 +102,7 @@ fn a_player_that_stops_reading_is_closed_and_others_get_every_byte() {
     is_over.store(true, Ordering::SeqCst);
     outlet.push(pieces(&round));
     reader.join().unwrap();
-    let closed = served.metric("gateway_stalled_connections_total") + served.metric("gateway_slow_players_total");
+    let closed = served.metric("anabranch_gateway_stalled_connections_total") + served.metric("anabranch_gateway_slow_players_total");
     assert_eq!(closed, 1);
     drop(stopped);
 }
@@ -187,7 +187,7 @@ fn who_asks_is_answered_and_keeps_its_connection_however_many_others_ask_nothing
         answers.extend_from_slice(&piece[..read]);
     }
     // Three have places; the fourth's is of who asked for this.
-    until("the first were closed", || served.metric("gateway_silent_connections_total") >= 37);
+    until("the first were closed", || served.metric("anabranch_gateway_silent_connections_total") >= 37);
     drop(silent);
 }
 
@@ -216,7 +216,7 @@ fn an_address_has_so_many_connections_at_work_and_no_more() {
     assert_eq!(served.get("/index.m3u8"), "", "the fourth is closed");
     drop(players);
     until("another is let in", || served.get("/index.m3u8").starts_with("HTTP/1.1 200"));
-    assert!(served.metric("gateway_refused_connections_total") >= 1);
+    assert!(served.metric("anabranch_gateway_refused_connections_total") >= 1);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn connections_of_an_address_that_ask_nothing_make_room_for_its_next() {
     let mut held: Vec<_> = (0..9).map(|_| asked(&served)).collect();
     assert!(served.get("/index.m3u8").starts_with("HTTP/1.1 200"), "the tenth is let in");
     held[0].read_to_end(&mut Vec::new()).unwrap();
-    assert_eq!(served.metric("gateway_refused_connections_total"), 0);
+    assert_eq!(served.metric("anabranch_gateway_refused_connections_total"), 0);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn every_path_answers_what_it_is_for_and_the_figure_is_the_one_of_the_book() {
         // What it does not protect against is said also where there is no script.
         ("/", 200, "does not hide you from whoever runs relays"),
         ("/api/overview", 200, "\"uptime_s\":2.5"),
-        ("/metrics", 200, "gateway_connections "),
+        ("/metrics", 200, "anabranch_gateway_connections "),
         ("/figures/onion-tradeoff.svg", 200, "image/svg+xml"),
         ("/figures/other.svg", 404, "nothing"),
         ("/stream.ts", 404, "nothing"),

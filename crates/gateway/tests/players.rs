@@ -365,9 +365,9 @@ fn the_page_plays_in_a_browser_within_its_policy() {
     until("it listens to events", || live.served.asked.load(std::sync::atomic::Ordering::SeqCst) >= 5);
     // Its burst is no more than four seconds of three.
     let much = 3 * common::CLIP.len() as u64;
-    until("it goes on to read", || live.served.metric("gateway_sent_bytes_total") > much);
+    until("it goes on to read", || live.served.metric("anabranch_gateway_sent_bytes_total") > much);
     assert_eq!(
-        (live.outlet.players(), live.served.metric("gateway_players_begun_total")),
+        (live.outlet.players(), live.served.metric("anabranch_gateway_players_begun_total")),
         (1, 1),
         "it plays without a break"
     );

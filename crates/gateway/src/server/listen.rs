@@ -45,7 +45,7 @@ impl Door {
     pub fn register(bounds: Bounds, registry: &mut Registry) -> Door {
         let (refused, stalled, silent) = Default::default();
         let door = Door { bounds, connections: Gauge::default(), refused, stalled, silent };
-        let http = registry.sub_registry_with_prefix("gateway");
+        let http = registry.sub_registry_with_prefix("anabranch_gateway");
         http.register("connections", "HTTP connections now", door.connections.clone());
         let refused = "HTTP connections closed since their address had too many";
         http.register("refused_connections", refused, door.refused.clone());

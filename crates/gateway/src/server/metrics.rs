@@ -31,14 +31,14 @@ pub(super) struct Metrics {
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Metrics {
         let metrics = Metrics::default();
-        let http = registry.sub_registry_with_prefix("gateway");
+        let http = registry.sub_registry_with_prefix("anabranch_gateway");
         http.register("players", "Players that read the stream now", metrics.players.clone());
         http.register("players_begun", "Players that began to read the stream", metrics.players_in_all.clone());
         http.register("refused_players", "Players for whom there was no place", metrics.refused_players.clone());
         let behind = "Players closed since they read more slowly than the stream comes";
         http.register("slow_players", behind, metrics.fell_behind.clone());
         http.register_with_unit("sent", "Video handed out to players", Unit::Bytes, metrics.sent.clone());
-        let input = registry.sub_registry_with_prefix("input");
+        let input = registry.sub_registry_with_prefix("anabranch_input");
         input.register_with_unit("received", "Bytes from the source", Unit::Bytes, metrics.received.clone());
         let skipped = "Bytes from the source that belonged to no transport stream";
         input.register_with_unit("skipped", skipped, Unit::Bytes, metrics.skipped.clone());
