@@ -146,6 +146,7 @@ const MISTAKES: &[Mistake] = &[
     (FLOWS, "[[cross", "[steering]\nlink = \"bottelneck\"\nevery_ms = 100\n[[cross", &[]),
     (FLOWS, "[[cross", "[steering]\nlink = \"bottleneck\"\nevery_ms = 100\n[[cross", &[]),
     (FLOWS, "[[cross", "[steering]\nlink = \"bottleneck\"\nevery_ms = 100\n[[cross", &["dumbbell.rate=unlimited"]),
+    (FLOWS, "[[cross", "[steering]\nlink = \"r0-right\"\nevery_ms = 100\n[[cross", &["flow.0.steered=true"]),
     (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = \"web-serch\" }", &[]),
     (FLOWS, "name = \"first\"", "name = \"\"", &[]),
     // Parameters of a controller.

@@ -60,6 +60,7 @@
 //! controller = "reno"                  # the dumbbell's next pair, as neither from nor to is there
 //! count = 4
 //! name = "reno{i}"                     # each copy's number in place of {i}
+//! steered = true                       # their windows are the coordinator's
 //!
 //! [[flow]]
 //! name = "steady"
@@ -76,7 +77,6 @@
 //! # workload = { sizes = { file = "sizes.csv" }, every_s = 10 }
 //! initial_window_packets = 10
 //! handshake = false                    # a round trip before any data
-//! steered = true                       # its window is the coordinator's
 //!
 //! [steering]                           # a coordinator divides a link among the steered flows
 //! link = "bottleneck"
@@ -385,6 +385,14 @@ impl Section<SteeringKeys> {
                 return Err(
                     self.wrong("no flow is steered; expected steered = true in a table [[flow]], or no [steering]")
                 );
+            }
+            let passes = |flow: &FlowSpec| flow.receivers.iter().any(|receiver| receiver.there.contains(&link));
+            if let Some(flow) = scenario.flows.iter().find(|flow| flow.steered && !passes(flow)) {
+                return Err(self.link.wrong(format!(
+                    "the flow \"{}\" is steered and sends nothing over this link; expected one that each steered flow \
+                     passes",
+                    flow.name
+                )));
             }
             let Some(every) = &self.every_ms else {
                 return Err(self.missing("every_ms", "the time between two decisions, or a policy, which says it"));
