@@ -4,6 +4,7 @@ pub mod application;
 pub mod flows;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, StdoutLock, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -215,7 +216,7 @@ fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Resu
         true => writeln!(stdout, "{}", finished.to_json()),
         false => write!(stdout, "{}", asked.heading).and_then(|()| print(&finished, stdout)),
     };
-    write_then_print(asked.out.as_deref(), |out| finished.write(out), print)?;
+    write_then_print(asked.out.as_deref(), finished.interrupted(), |out| finished.write(out), print)?;
     if finished.interrupted() {
         let (done, all) = (measured.seconds.len(), scenario.seconds);
         return Err(Failure::interrupted(format!("these are the first {done} of {all} simulated seconds")));
@@ -223,14 +224,32 @@ fn overlay(asked: &Asked, scenario: &Scenario, progress: &Arc<Progress>) -> Resu
     Ok(())
 }
 
+/// Whether a run that came to its end was written into `dir`: what was interrupted does not replace it.
+pub fn holds_whole_run(dir: &Path) -> bool {
+    let summary = fs::read(dir.join("summary.json")).ok();
+    let summary = summary.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+    summary.is_some_and(|summary| summary.get("interrupted") == Some(&false.into()))
+}
+
+/// Where what was interrupted is written beside a whole run.
+const PART: &str = "interrupted";
+
 /// Writes the files of a run that is over, says which, and prints its figures. Files come first: where nobody reads standard
 /// output any more, printing ends the program. Where there is no room for files, the figures are printed all the same.
 pub fn write_then_print(
     out: Option<&Path>,
+    interrupted: bool,
     write: impl FnOnce(&Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError>,
     print: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let written = out.map(write).transpose();
+    let stays = out.filter(|out| interrupted && holds_whole_run(out));
+    if let Some(out) = stays {
+        eprintln!("{} holds a whole run, which stays", out.display());
+    }
+    let written = match stays {
+        Some(out) => Some(write(&out.join(PART))).transpose(),
+        None => out.map(write).transpose(),
+    };
     for (path, what) in written.iter().flatten().flatten() {
         eprintln!("wrote {}: {what}", path.display());
     }

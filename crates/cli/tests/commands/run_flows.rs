@@ -255,6 +255,26 @@ fn what_is_interrupted_is_written_and_said() {
     assert_eq!(place.names("out"), FILES);
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_interrupted_does_not_replace_a_whole_run() {
+    let place = Place::new(SMALL);
+    let run = ["run", "s.toml", "--json", "--qlog", "--out", "out"];
+    assert_eq!(place.say(&run).code, Some(0));
+    let names = place.names("out");
+    let whole: Vec<Vec<u8>> = names.iter().map(|name| std::fs::read(place.path("out").join(name)).unwrap()).collect();
+    let said = place.interrupt(&[&run[..], &["--set", "run.seconds=1000000"]].concat(), || true, "-INT");
+    assert_eq!((said.code, &said.json()["interrupted"]), (Some(130), &true.into()), "{said:?}");
+    assert!(said.stderr.contains("out holds a whole run, which stays"), "{said:?}");
+    for (name, before) in names.iter().zip(whole) {
+        assert!(std::fs::read(place.path("out").join(name)).unwrap() == before, "{name} has changed");
+    }
+    assert_eq!(place.names("out/interrupted"), FILES);
+    let part = place.path("out/interrupted/summary.json");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(part).unwrap()).unwrap();
+    assert_eq!(json["interrupted"], true);
+}
+
 #[test]
 fn a_sweep_compares_controllers() {
     let place = Place::new(SMALL);

@@ -61,16 +61,14 @@ impl Place {
         said(self.command(arguments).output().unwrap())
     }
 
-    /// Starts the binary, waits until `started`, and sends `signal` a moment later.
+    /// Starts the binary, waits until `started` and until it handles signals, and sends `signal`.
     #[cfg(unix)]
     pub fn interrupt(&self, arguments: &[&str], started: impl Fn() -> bool, signal: &str) -> Said {
         let child = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !started() && Instant::now() < deadline {
+        while !(started() && handles_signals(child.id())) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Where its folder is there, its handler is a moment later.
-        std::thread::sleep(Duration::from_millis(300));
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
         said(child.wait_with_output().unwrap())
@@ -80,6 +78,22 @@ impl Place {
     pub fn names(&self, folder: &str) -> Vec<String> {
         names(&self.path(folder))
     }
+}
+
+/// Whether a process has a handler for Ctrl-C.
+#[cfg(target_os = "linux")]
+fn handles_signals(id: u32) -> bool {
+    const INTERRUPT: u64 = 1 << (2 - 1);
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & INTERRUPT != 0)
+}
+
+/// The same where nobody can tell: a moment is enough.
+#[cfg(all(unix, not(target_os = "linux")))]
+fn handles_signals(_: u32) -> bool {
+    std::thread::sleep(Duration::from_millis(300));
+    true
 }
 
 pub fn said(output: Output) -> Said {

@@ -118,7 +118,7 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
         }
         print_labelled(&rows(&finished, []), stdout)
     };
-    write_then_print(args.out.as_deref(), |out| finished.write(out), print)?;
+    write_then_print(args.out.as_deref(), finished.interrupted(), |out| finished.write(out), print)?;
     say_all(&on_packets);
     whole(&finished)?;
     verdict(&on_packets.warnings())

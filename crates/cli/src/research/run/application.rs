@@ -25,7 +25,7 @@ where
         write!(stdout, "{}", asked.heading)?;
         print_labelled(&rows(&finished, [("wall clock", clock)]), stdout)
     };
-    write_then_print(asked.out.as_deref(), |out| finished.write(out), print)?;
+    write_then_print(asked.out.as_deref(), finished.interrupted(), |out| finished.write(out), print)?;
     whole(&finished)
 }
 

@@ -13,7 +13,7 @@ use anabranch_lab::parallel::{Job, Progress};
 use anabranch_report::output::Staged;
 use anabranch_scenario::flows::Stack;
 
-use super::{Asked, print_labelled, timed_under, write_then_print};
+use super::{Asked, holds_whole_run, print_labelled, timed_under, write_then_print};
 use crate::failure::Failure;
 use crate::table;
 
@@ -91,6 +91,9 @@ pub fn run(asked: &Asked, mut scenario: FlowScenario, progress: &Arc<Progress>) 
         out: asked.out.as_deref(),
         json: asked.json,
     };
+    // What was interrupted leaves a whole run's files alone.
+    let stays = measured.length < scenario.length && asked.out.as_deref().is_some_and(holds_whole_run);
+    let records = if stays { Vec::new() } else { records };
     let files = records.len();
     let recorded = records.into_iter().try_for_each(Staged::commit);
     if let (Some(out), Ok(()), 1..) = (&asked.out, &recorded, files) {
@@ -129,7 +132,7 @@ impl Shown<'_> {
             true => writeln!(stdout, "{}", finished.to_json()),
             false => write!(stdout, "{}", self.heading).and_then(|()| print(&finished, stdout)),
         };
-        write_then_print(self.out, |out| finished.write(out), print)?;
+        write_then_print(self.out, finished.interrupted(), |out| finished.write(out), print)?;
         Ok(match finished.interrupted() {
             true => {
                 let (done, all) = (measured.length, scenario.length);
