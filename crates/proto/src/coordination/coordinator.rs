@@ -94,14 +94,17 @@ impl<A> Coordinator<A> {
             config.members.iter().enumerate().map(|(place, member)| (member.key, place)).collect();
         assert_eq!(by_key.len(), config.members.len(), "two members have the same key");
         assert!(config.every > Duration::ZERO, "a period of nothing");
+        let of_links = OfLink::each(&config);
+        let awaits = |of: &OfLink| (!of.monitors.is_empty()).then_some(Time::MAX);
+        let steered = of_links.iter().enumerate().map(|(link, of)| Steered::new(&config, link, of));
         Coordinator {
             by_key,
-            of_links: OfLink::each(&config),
             known: config.members.iter().map(|_| Known::default()).collect(),
             divided: config.links.iter().map(|_| Divided::default()).collect(),
-            awaits: (0..config.links.len()).map(|link| config.is_monitored(link).then_some(Time::MAX)).collect(),
+            awaits: of_links.iter().map(awaits).collect(),
             others: vec![Others::unknown(config.expected); config.links.len()],
-            steered: (0..config.links.len()).map(|link| Steered::new(&config, link)).collect(),
+            steered: steered.collect(),
+            of_links,
             happened: VecDeque::new(),
             members: BTreeMap::new(),
             to_direct: VecDeque::new(),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use super::config::{CoordinatorConfig, Duty};
+use super::config::{CoordinatorConfig, Duty, OfLink};
 use super::known::{self, Known};
 use super::message::HostSeen;
 use super::policy::action::MOST;
@@ -79,14 +79,13 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// That link, if there is a policy and it has hosts.
+    /// That link with its members, if there is a policy and it has hosts.
     ///
     /// # Panics
     ///
     /// When the policy does not fit ([`super::fitness::check`]).
-    pub fn new(config: &CoordinatorConfig, link: usize) -> Option<Steered> {
+    pub(super) fn new(config: &CoordinatorConfig, link: usize, OfLink { hosts, monitors }: &OfLink) -> Option<Steered> {
         let learned: &Arc<Learned> = config.policy.as_ref()?;
-        let hosts = config.hosts_of(link);
         if hosts.is_empty() {
             return None;
         }
@@ -98,16 +97,15 @@ impl Steered {
             Duty::Host { most_flows, .. } => most_flows,
             Duty::Monitor { .. } => 0,
         });
-        let watches = |place: &usize| config.members[*place].duty == Duty::Monitor { link };
         Some(Steered {
             link,
             deciding: Deciding::new(learned.name.clone(), learned.policy.clone(), reading, view),
             most_flows: most_flows.collect(),
-            monitors: (0..config.members.len()).filter(watches).collect(),
+            monitors: monitors.clone(),
             queue: config.links[link].queue,
             spans: vec![HostSpan::default(); hosts.len()],
             decided: None,
-            hosts,
+            hosts: hosts.clone(),
         })
     }
 
