@@ -9,6 +9,9 @@
 //! none goes there again. Who runs exits can have their users choose again in that way, by falling silent; so a connection
 //! is tried at few exits, each exit costs that once in those minutes, and what an exit sees is a session that ends.
 
+mod choice;
+mod upkeep;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -16,16 +19,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration as StdDuration;
 
-use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_onion::crypto::Real;
 use anabranch_onion::directory::{Document, Protocol, PublicKey, Remembered, UnixTime};
 use anabranch_onion::guards::GuardState;
-use anabranch_onion::node::{Cover, CoverError, Destination, EXIT, SessionId, User, UserEvent, UserSettings};
+use anabranch_onion::node::{Cover, CoverError, SessionId, User, UserEvent, UserSettings};
 use anabranch_onion::routes::{PlacementError, RouteError};
-use anabranch_onion::session::{End, IDLE, Rates, Reason, StreamEvent, StreamId, Target};
+use anabranch_onion::session::{End, Rates, Reason, StreamEvent, Target};
 use rand::rngs::StdRng;
 
+use self::choice::NoSession;
 use super::associations::Associations;
 use super::exit_edge::hand_over;
 use super::follow::{Follower, Following, Found, Keep, NextList, wall};
@@ -36,7 +39,6 @@ use super::socks::{Foreign, Request, SocksServer, SocksUser, Wants};
 use super::streams::Streams;
 use crate::pool::NoWork;
 use crate::runtime::Runtime;
-use crate::setup::random_seed;
 use crate::udp::Socket;
 
 /// What programs say that waits for the edge's thread; beyond it they wait.
@@ -48,12 +50,6 @@ const PORTION: usize = 64;
 /// Sessions at once: of SOCKS users, each with each exit that it uses. For one more, the one that has been without
 /// connections for longest ends.
 pub const MOST_SESSIONS: usize = 256;
-
-/// How often sessions are looked at: which have no connections, and whose exits seem to be gone.
-const LOOK_AT_SESSIONS: Duration = Duration::from_millis(500);
-
-/// Exits at which a connection is tried, one after the other.
-const MOST_TRIES: u8 = 3;
 
 /// How long the first list of relays is looked for in one step.
 const LOOK: StdDuration = StdDuration::from_millis(20);
@@ -150,16 +146,6 @@ struct Joined {
     target: Target,
     /// Exits at which it was tried.
     tries: u8,
-}
-
-/// Why there is no session.
-enum NoSession {
-    /// No exit leads there.
-    Exit,
-    /// There are too many.
-    Full,
-    /// The list of relays is out of date.
-    Outdated,
 }
 
 struct Open {
@@ -326,112 +312,6 @@ impl UserEdge {
         Ok(())
     }
 
-    fn look_at_sessions(&mut self) {
-        let now = self.runtime.now();
-        if now < self.look_at {
-            return;
-        }
-        self.look_at = now + LOOK_AT_SESSIONS;
-        self.note_idle(now);
-        self.note_gone(now);
-        let document = self.runtime.machine(0).document();
-        let (epoch, until) = (document.epoch, document.valid_until);
-        if wall() >= until && !self.sessions.is_empty() {
-            self.report(EdgeNews::Outdated { epoch, until });
-            self.sessions.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.close(id));
-        }
-    }
-
-    /// A session whose cells leave and come at a constant rate is never silent: where no program has had a connection in
-    /// it for long, it is closed here.
-    fn note_idle(&mut self, now: Time) {
-        let mut over = Vec::new();
-        for (id, open) in &mut self.sessions {
-            let is_idle = open.streams.is_empty() && !self.associations.uses(*id);
-            open.idle_since = is_idle.then(|| open.idle_since.unwrap_or(now));
-            if self.cover != Cover::Off && open.idle_since.is_some_and(|since| now.since(since) >= IDLE) {
-                open.idle_since = None;
-                over.push(*id);
-            }
-        }
-        over.into_iter().for_each(|id| self.close(id));
-    }
-
-    fn close(&mut self, id: SessionId) {
-        self.runtime.act(0, |user, now, port| {
-            if let Some(client) = user.session(id) {
-                client.close();
-            }
-            user.serve(now, port);
-        });
-    }
-
-    /// Finds exits that answer nothing while guards do, and sessions of which nothing is to be hoped any more.
-    fn note_gone(&mut self, now: Time) {
-        let user = self.runtime.machine(0);
-        // One answer may be late.
-        if user.sessions().any(|(_, client)| client.unanswered().0 > 1) {
-            self.runtime.act(0, |user, now, port| {
-                user.ask_guards(now);
-                user.serve(now, port);
-            });
-        }
-        let user = self.runtime.machine(0);
-        self.gone_exits.note_guards(now, user.guards_heard(), user.is_attached(now));
-        let may_blame = self.gone_exits.may_blame(now);
-        let (mut gone, mut given_up) = (Vec::new(), Vec::new());
-        for (id, client) in user.sessions() {
-            let Some(open) = self.sessions.get_mut(&id) else { continue };
-            let (_, heard) = client.unanswered();
-            if open.gone_since.take_if(|since| heard > *since).is_some() {
-                self.gone_exits.note_back(&open.exit);
-            }
-            if open.gone_since.is_none() && may_blame && client.seems_gone(now) {
-                open.gone_since = Some(now);
-                gone.push(id);
-            }
-            if open.gone_since.is_some() && self.gone_exits.is_hopeless(now, heard) {
-                given_up.push(id);
-            }
-        }
-        gone.into_iter().for_each(|id| self.leave(now, id));
-        given_up.into_iter().for_each(|id| self.close(id));
-    }
-
-    /// The exit of a session seems to be gone: what has sent nothing through it is tried at another, and datagrams, of which
-    /// each may be lost, go by another from now on.
-    fn leave(&mut self, now: Time, id: SessionId) {
-        let Some(open) = self.sessions.get_mut(&id) else { return };
-        let (socks, exit) = (open.socks, open.exit);
-        let waiting = open.streams.take_unaccepted();
-        let flows = self.associations.on_end(id);
-        let over: Vec<StreamId> =
-            waiting.iter().map(|(stream, ..)| *stream).chain(flows.into_iter().map(|(_, flow)| flow)).collect();
-        self.fail(now, exit);
-        self.runtime.act(0, |user, now, port| {
-            if let Some(client) = user.session(id) {
-                over.into_iter().for_each(|stream| client.reset(stream, Reason::Stopped));
-            }
-            user.serve(now, port);
-        });
-        waiting.into_iter().for_each(|(_, connection, inbox)| self.try_another(connection, socks, inbox));
-    }
-
-    fn fail(&mut self, now: Time, exit: PublicKey) {
-        self.report(EdgeNews::ExitGone);
-        self.gone_exits.note(now, exit);
-    }
-
-    /// A connection that has sent nothing has lost its session.
-    fn try_another(&mut self, connection: ConnectionId, socks: SocksUser, inbox: Inbox) {
-        let Some(Joined { target, tries, .. }) = self.by_connection.remove(&connection) else { return };
-        if tries < MOST_TRIES {
-            self.begin(connection, socks, target, inbox, tries + 1);
-        } else {
-            let _ = inbox.try_send(ToTask::Reset(Reason::Broken));
-        }
-    }
-
     /// What has happened since.
     pub fn poll_news(&mut self) -> Option<EdgeNews> {
         (!self.news.is_empty()).then(|| self.news.remove(0))
@@ -456,75 +336,6 @@ impl UserEdge {
                 Ok::<(), PlacementError>(())
             })?,
         }
-        Ok(())
-    }
-
-    /// The session of `socks` with an exit that speaks `protocol` with `target`: one that it has, or a new one.
-    fn session_for(&mut self, socks: SocksUser, protocol: Protocol, target: &Target) -> Result<SessionId, NoSession> {
-        let now = self.runtime.now();
-        let user = self.runtime.machine(0);
-        let document = user.document();
-        if wall() >= document.valid_until {
-            return Err(NoSession::Outdated);
-        }
-        let may = |relay: anabranch_onion::RelayIndex| {
-            let descriptor = &document.member(relay)?.descriptor;
-            let keys = descriptor.service.as_ref()?.keys()?;
-            let leads = match target {
-                Target::Name(_, port) => descriptor.exit.may_allow(protocol, *port),
-                Target::Address(address, port) => descriptor.exit.allows(protocol, *address, *port),
-                Target::Itself => false,
-            };
-            leads.then_some((descriptor.identity, keys))
-        };
-        let own = self.sessions.iter().find(|(_, open)| {
-            let is_there = open.gone_since.is_none() && !self.gone_exits.is_left_alone(now, &open.exit);
-            open.socks == socks && is_there && document.index_of(&open.exit).and_then(may).is_some()
-        });
-        if let Some((id, _)) = own {
-            return Ok(*id);
-        }
-        // A guard of this user is no exit of it: it would know who it is and where to.
-        let leading = document.relays().map(|(relay, _)| relay).filter(|relay| may(*relay).is_some());
-        let mut exits: Vec<_> = user
-            .choice()
-            .ends(document, leading)
-            .into_iter()
-            .filter_map(|relay| Some((relay, document.member(relay)?.weight, may(relay)?)))
-            .collect();
-        // Where all that lead there were gone, they may be back.
-        let is_there = |exit: &PublicKey| !self.gone_exits.is_left_alone(now, exit);
-        if exits.iter().any(|(_, _, (exit, _))| is_there(exit)) {
-            exits.retain(|(_, _, (exit, _))| is_there(exit));
-        }
-        let total: u64 = exits.iter().map(|(_, weight, _)| *weight).sum();
-        let mut left = (Rng::stream(random_seed(), "exit").uniform() * total as f64) as u64;
-        let chosen = exits.into_iter().find(|(_, weight, _)| match left.checked_sub(*weight) {
-            Some(rest) => {
-                left = rest;
-                false
-            }
-            None => true,
-        });
-        let (relay, _, (exit, keys)) = chosen.ok_or(NoSession::Exit)?;
-        self.make_room(now)?;
-        let destination = Destination { relay, label: EXIT, keys };
-        let rates = self.rates.clone();
-        let id = self.runtime.act(0, |user, now, _| user.open(now, destination, rates));
-        self.sessions.insert(id, Open { idle_since: None, socks, exit, gone_since: None, streams: Streams::default() });
-        Ok(id)
-    }
-
-    /// Ends the session that has been without connections for longest, if there is no place for another.
-    fn make_room(&mut self, now: Time) -> Result<(), NoSession> {
-        if self.sessions.len() < MOST_SESSIONS {
-            return Ok(());
-        }
-        let idle = self.sessions.iter().filter(|(id, open)| open.streams.is_empty() && !self.associations.uses(**id));
-        let longest = idle.min_by_key(|(_, open)| open.idle_since.unwrap_or(now)).map(|(id, _)| *id);
-        let longest = longest.ok_or(NoSession::Full)?;
-        self.sessions.remove(&longest);
-        self.close(longest);
         Ok(())
     }
 
