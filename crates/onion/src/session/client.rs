@@ -1,14 +1,19 @@
 //! The client's end of a session: it opens streams, sends over paths that its driver chooses, and grants the
 //! blocks over which it is answered.
 
+mod opening;
+mod silence;
+
 use std::collections::VecDeque;
 
 use anabranch_control::time::{Duration, Time};
 
+use self::opening::{Attempts, OPENING_BLOCKS, OPENING_TIMEOUT};
+pub use self::silence::GONE;
 use super::blocks::{BlockError, Grants, MAX_POOL};
 use super::cell::{BLOCKS_HEADER, Frame, PLAIN_HEADER, Reason, StreamId, Target};
 use super::envelope::{CellFormat, Envelope};
-use super::handshake::{Entropy, Opening, ServiceKeys};
+use super::handshake::{Entropy, ServiceKeys};
 use super::limits::Violation;
 use super::link::{End, Link, Outcome, Settled};
 use super::receiver::{report_delay, report_wait};
@@ -16,34 +21,6 @@ use super::sender::{Carried, Delivered};
 use super::steps::{Shape, Watch};
 use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
 use super::total_rate::TotalRate;
-
-/// Blocks with an opening, as far as they fit: an answer to each time that it is sent.
-const OPENING_BLOCKS: usize = 3;
-
-/// After so long without an answer an opening is sent again (RFC 6298 2.1's first timeout).
-const OPENING_TIMEOUT: Duration = Duration::SECOND;
-
-/// Openings are sent so often in all.
-const OPENING_TRIES: u32 = 10;
-
-/// Openings whose answer may still come.
-const OPENINGS: usize = 3;
-
-/// The least and the greatest time without a cell after which one asks for it. It doubles with each question that is not
-/// answered, and while streams say nothing with each that is: thousands of open connections over which
-/// nothing goes cost next to nothing.
-const PROBE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(16_000)];
-
-/// After so long without a cell, while there are streams, the session is over.
-const SILENCE: Duration = Duration::from_millis(60_000);
-
-/// A service is taken for gone after so many questions in vain, each after twice the wait of the one before: as many as
-/// TCP repeats at least before it doubts its way (RFC 1122 4.2.3.5, R1).
-const GONE_QUESTIONS: u32 = 3;
-
-/// A service is taken for gone after so long at least: as long as it takes at most to leave a guard that is dead, whose
-/// fault it may be.
-pub const GONE: Duration = Duration::from_millis(5_000);
 
 /// After so long without streams too; sooner than the service would forget it. A session whose rates pad ends only when
 /// it is closed.
@@ -133,38 +110,13 @@ pub enum ClientEvent {
     Ended(End),
 }
 
-/// A handshake that is going on.
-#[derive(Clone, Debug, Default)]
-struct Knock {
-    openings: VecDeque<Opening>,
-    /// Halves of the last one that must leave, the second first.
-    halves: u8,
-    tries: u32,
-    /// How often the last one was sent, of as many times as it has blocks.
-    sent: usize,
-    blocks: usize,
-    /// The paths of its halves.
-    via: [u64; 2],
-    retry_at: Option<Time>,
-    /// When the last try's second half left.
-    left_at: Option<Time>,
-}
-
-impl Knock {
-    /// How long the answer took, if it answers the only try: which of several it answers is not known (Karn and
-    /// Partridge 1987).
-    fn round_trip(&self, now: Time) -> Option<Duration> {
-        self.left_at.filter(|_| self.tries == 1).map(|left| now.since(left))
-    }
-}
-
 /// A client's end.
 #[derive(Clone, Debug)]
 pub struct Client {
     link: Link,
     keys: ServiceKeys,
     entropy: Entropy,
-    knock: Knock,
+    attempts: Attempts,
     shape: Shape,
     watch: Watch,
     grants: Grants,
@@ -191,7 +143,7 @@ impl Client {
             link: Link::new(now, format, true, None),
             keys,
             entropy,
-            knock: Knock::default(),
+            attempts: Attempts::default(),
             shape: Shape::new(rates.forward),
             watch: Watch::new(rates.backward),
             grants: Grants::new(OPENING_BLOCKS),
@@ -280,7 +232,7 @@ impl Client {
         if self.link.end.is_some() {
             0
         } else if self.link.keys.is_none() {
-            let is_asked = self.knock.openings.is_empty() || self.knock.sent >= self.knock.blocks;
+            let is_asked = self.attempts.openings.is_empty() || self.attempts.sent >= self.attempts.blocks;
             if is_asked { OPENING_BLOCKS.saturating_sub(self.grants.fresh()) } else { 0 }
         } else if self.is_busy() {
             self.grants.wanted()
@@ -318,13 +270,9 @@ impl Client {
             return self.link.closes_due > 0;
         }
         if self.link.keys.is_none() {
-            return self.knock.halves > 0 || (self.begins_opening() && self.grants.fresh() > 0);
+            return self.attempts.halves > 0 || (self.begins_opening() && self.grants.fresh() > 0);
         }
         self.link.flight.has_room() && self.shape.release() <= now && self.has_something(now)
-    }
-
-    fn begins_opening(&self) -> bool {
-        self.is_busy() && self.knock.retry_at.is_none() && self.blocks_wanted() == 0
     }
 
     fn has_something(&self, now: Time) -> bool {
@@ -393,63 +341,22 @@ impl Client {
         written.is_some()
     }
 
-    fn write_opening(&mut self, now: Time, via: u64, out: &mut Vec<u8>) -> bool {
-        let format = *self.link.format();
-        if self.knock.halves == 0 {
-            let Some(size) = self.grants.size() else { return false };
-            let fits = (format.payload() - BLOCKS_HEADER) / size;
-            let mut bytes = Vec::new();
-            let (first, count) = self.grants.take(now, fits.min(OPENING_BLOCKS), &mut bytes);
-            // What becomes of them is not reported: the service has no clock yet.
-            let _ = self.grants.on_undelivered(first, count);
-            let mut payload = Vec::new();
-            Frame::Blocks { size, bytes: &bytes }.encode(&mut payload);
-            payload.resize(format.payload(), 0);
-            let entropy = self.entropy.numbered(u64::from(self.knock.tries));
-            let Ok(opening) = Opening::new(&self.keys, &payload, entropy, format.secrecy()) else {
-                self.link.finish(End::Unanswered, false);
-                return false;
-            };
-            self.knock.openings.push_back(opening);
-            if self.knock.openings.len() > OPENINGS {
-                self.knock.openings.pop_front();
-            }
-            (self.knock.sent, self.knock.blocks) = (0, count as usize);
-            self.begin_try();
-        }
-        let Some(opening) = self.knock.openings.back() else { return false };
-        self.knock.halves -= 1;
-        self.knock.via[usize::from(self.knock.halves)] = via;
-        let is_second = self.knock.halves == 0;
-        Envelope::write_part(&format, opening.name(), is_second, opening.bytes(), out);
-        if is_second {
-            (self.knock.left_at, self.knock.retry_at) = (Some(now), Some(now + OPENING_TIMEOUT));
-        }
-        true
-    }
-
-    fn begin_try(&mut self) {
-        self.knock.halves = 2;
-        self.knock.tries += 1;
-        self.knock.sent += 1;
-    }
-
     /// A cell came, by the block of this serial.
     pub fn on_cell(&mut self, now: Time, cell: &[u8], serial: u64) {
         let format = *self.link.format();
         match Envelope::read(&format, cell) {
             Ok(Envelope::Answer { name, bytes }) if self.link.keys.is_none() && self.link.end.is_none() => {
-                let sealing = self.knock.openings.iter().find(|opening| opening.name() == name);
+                let sealing = self.attempts.openings.iter().find(|opening| opening.name() == name);
                 if let Some(sealing) = sealing.and_then(|opening| opening.complete(bytes).ok()) {
                     self.link.keys = Some((name, sealing));
                     self.link.heard = now;
-                    let round_trip = self.knock.round_trip(now);
+                    let round_trip = self.attempts.round_trip(now);
                     if let Some(time) = round_trip {
                         self.link.sample(time);
                     }
                     self.shape.on_answered(round_trip);
                     self.watch.on_answered(round_trip);
-                    self.knock = Knock::default();
+                    self.attempts = Attempts::default();
                     self.push(ClientEvent::Connected);
                     self.set_blocks();
                 }
@@ -530,7 +437,7 @@ impl Client {
             return;
         }
         if self.link.keys.is_none() {
-            self.on_knock_timer(now);
+            self.on_opening_timer(now);
             return;
         }
         self.link.on_timer(now);
@@ -589,58 +496,6 @@ impl Client {
         (self.void, self.void_due) = (Some(self.link.flight.next()), true);
     }
 
-    /// Questions that the service has not answered, while there are streams, and since when it is asked in vain; if it is
-    /// not, since when nothing came.
-    pub fn unanswered(&self) -> (u32, Time) {
-        let heard = self.link.heard.max(self.busy_since);
-        match self.link.keys {
-            _ if !self.is_busy() || self.link.end.is_some() => (0, heard),
-            Some(_) if self.probes > 0 => (self.probes, heard.max(self.first_probed)),
-            Some(_) => (0, heard),
-            None => (self.knock.tries, heard),
-        }
-    }
-
-    /// Whether the service seems to be gone. That may be the fault of this end's own line, which its driver knows more of;
-    /// the session waits for longer.
-    pub fn seems_gone(&self, now: Time) -> bool {
-        let (questions, since) = self.unanswered();
-        questions > GONE_QUESTIONS && now.since(since) >= GONE
-    }
-
-    /// Questions in a row between which streams said nothing.
-    fn quiet(&self) -> u32 {
-        if self.link.used > self.probed { 0 } else { self.quiet }
-    }
-
-    fn silent_at(&self) -> Time {
-        self.link.heard.max(self.busy_since) + SILENCE
-    }
-
-    fn probe_at(&self) -> Time {
-        let least = self.link.round_trip.map_or(OPENING_TIMEOUT, |time| (time * 4).max(PROBE[0]));
-        let doublings = if self.probes == 0 { self.quiet() } else { self.probes };
-        let wait = (least * (1 << doublings.min(16))).min(PROBE[1]);
-        let heard = self.link.waits_since.unwrap_or(self.link.heard).max(self.link.heard);
-        heard.max(self.probed).max(self.busy_since) + wait
-    }
-
-    fn on_knock_timer(&mut self, now: Time) {
-        if self.knock.retry_at.is_none_or(|at| now < at) {
-            return;
-        }
-        self.knock.retry_at = None;
-        // One of the two is, or the block: a new try had better take others.
-        for via in self.knock.via {
-            self.push(ClientEvent::Lost { via });
-        }
-        if self.knock.tries >= OPENING_TRIES {
-            self.link.finish(End::Unanswered, false);
-        } else if self.knock.sent < self.knock.blocks {
-            self.begin_try();
-        }
-    }
-
     /// When to call [`on_timer`](Client::on_timer), or to ask for a cell again: never before `now`, if both were done
     /// at `now`.
     pub fn timer(&self, now: Time) -> Option<Time> {
@@ -648,7 +503,7 @@ impl Client {
             return None;
         }
         if self.link.keys.is_none() {
-            return self.knock.retry_at;
+            return self.attempts.retry_at;
         }
         let can_send = self.link.flight.has_room();
         let release = self.shape.release();
