@@ -102,7 +102,8 @@ fn a_player_that_stops_reading_is_closed_and_others_get_every_byte() {
     is_over.store(true, Ordering::SeqCst);
     outlet.push(pieces(&round));
     reader.join().unwrap();
-    let closed = served.metric("anabranch_gateway_stalled_connections_total") + served.metric("anabranch_gateway_slow_players_total");
+    let closed = served.metric("anabranch_gateway_stalled_connections_total")
+        + served.metric("anabranch_gateway_slow_players_total");
     assert_eq!(closed, 1);
     drop(stopped);
 }

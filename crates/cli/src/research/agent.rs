@@ -162,6 +162,10 @@ impl Running {
     fn turn(&mut self) -> Result<Vec<Notice>, Failure> {
         let mut notices = Vec::new();
         if self.looks <= self.node.now() {
+            let now = self.node.now();
+            if self.tries <= now && self.shaper.as_ref().is_some_and(Shaper::is_left) {
+                self.release();
+            }
             notices.extend(self.look());
             self.looks = self.node.now() + self.look;
         }
@@ -213,6 +217,15 @@ impl Running {
         shaper.set(rate).map(Some).inspect_err(|_| self.tries = now + TRY_AGAIN)
     }
 
+    /// Nothing limits the device any more. What cannot be taken away is tried again; of a device that is gone it limits
+    /// nothing.
+    fn release(&mut self) {
+        let now = self.node.now();
+        if self.shaper.as_mut().is_some_and(|shaper| shaper.release().is_err()) {
+            self.tries = now + TRY_AGAIN;
+        }
+    }
+
     fn act(&mut self, event: AgentEvent) -> Result<Notice, Failure> {
         let at_s = self.at_s();
         Ok(match event {
@@ -230,8 +243,7 @@ impl Running {
                 Err(why) => Notice::Unlimited { at_s, why: why.to_string() },
             },
             AgentEvent::Alone => {
-                // What cannot be taken away, since the device is gone, limits nothing.
-                let _ = self.shaper.as_mut().map(Shaper::release);
+                self.release();
                 Notice::Alone { at_s }
             }
             AgentEvent::Unreachable(why) => Notice::Unreachable { at_s, why: unreachable(why) },

@@ -54,7 +54,8 @@ impl Machines {
         &self.0[number - 1]
     }
 
-    /// `line` on machine `number`, from 1 on, in `folder`, without a terminal.
+    /// `line` on machine `number`, from 1 on, in `folder`, without a terminal. Programs in the folder's own `bin` come
+    /// before the system's.
     pub fn run(&self, number: usize, line: &str, folder: &Path) -> Running {
         let mut words = line.split(' ').filter(|word| !word.is_empty());
         assert_eq!(words.next(), Some("anabranch"));
@@ -62,6 +63,8 @@ impl Machines {
         command.args(["netns", "exec", self.name(number), BINARY]).args(words).current_dir(folder);
         // Each machine has settings of its own.
         command.env("XDG_CONFIG_HOME", folder.join("settings")).env_remove("ANABRANCH_RELAYS");
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
         Running::of(command.stdin(Stdio::null()))
     }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -241,4 +242,47 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     let (code, _, said) = agent(3, "three", "--device eth0 --enforce").end();
     assert_eq!(code, Some(2));
     assert!(said.contains("eth0 has a root queue of its own (htb)"), "{said}");
+}
+
+/// A `tc` that does what the system's does, but takes nothing away while the file `stuck` is there.
+const STUBBORN_TC: &str = "\
+#!/bin/sh
+case \"$*\" in
+    \"qdisc del\"*) if [ -e stuck ]; then echo stuck >&2; exit 1; fi ;;
+esac
+PATH=\"${PATH#*:}\" exec tc \"$@\"
+";
+
+#[test]
+fn what_cannot_be_taken_away_when_a_lease_ends_is_taken_away_later() {
+    let Some(machines) = machines(2) else { return };
+    if machines.tc(2, "qdisc add dev eth0 root htb").is_none() {
+        println!("skipped: the kernel has no token bucket (sch_htb), or tc is not here");
+        return;
+    }
+    machines.tc(2, "qdisc del dev eth0 root").unwrap();
+    let place = Place::new("");
+    let tc = place.path("bin/tc");
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::write(&tc, STUBBORN_TC).unwrap();
+    fs::set_permissions(&tc, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(place.path("hosts.toml"), link("10 Mbit/s") + &entry(&place, "host", "two", "")).unwrap();
+    let folder = place.path("");
+    let coordinate = "anabranch coordinate hosts.toml --identity c --json --listen 10.77.0.1:7444";
+    let mut coordinator = machines.run(1, coordinate, &folder);
+    let link = coordinator.json()["link"].as_str().unwrap().to_owned();
+    let agent = format!("anabranch agent {link} --identity two --json --device eth0 --enforce");
+    let mut host = machines.run(2, &agent, &folder);
+    assert_eq!(host.json_where(is("budget"))["is_enforced"], true);
+    let bucket = || machines.tc(2, "qdisc show dev eth0").unwrap().contains("htb ab0:");
+    eventually("it keeps to its budget", bucket);
+    let stuck = place.path("stuck");
+    fs::write(&stuck, "").unwrap();
+    drop(coordinator);
+    host.json_where(is("alone"));
+    assert!(bucket(), "nothing could take it away");
+    fs::remove_file(&stuck).unwrap();
+    eventually("it stays limited by what nobody renews", || !bucket());
+    host.interrupt();
+    assert_eq!(host.end().0, Some(0));
 }

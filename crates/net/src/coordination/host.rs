@@ -297,15 +297,29 @@ impl Shaper {
     ///
     /// # Errors
     ///
-    /// As `tc` says.
+    /// As `tc` says; what could not be taken away is [left](Shaper::is_left), and tried again at the latest when this is
+    /// dropped.
     pub fn release(&mut self) -> Result<(), HostError> {
         self.rate = None;
         if self.stands {
-            tc(&["qdisc", "del", "dev", &self.device, "root"])?;
-            // Only now: what could not be taken away is tried again, at the latest when this is dropped.
+            tc(&["qdisc", "del", "dev", &self.device, "root"]).or_else(|why| match self.is_gone() {
+                true => Ok(String::new()),
+                false => Err(why),
+            })?;
             self.stands = false;
         }
         Ok(())
+    }
+
+    /// Whether the device is released, and may be limited all the same: its bucket could not be taken away.
+    pub fn is_left(&self) -> bool {
+        self.stands && self.rate.is_none()
+    }
+
+    /// Whether somebody else has taken the bucket away, as whoever makes the device anew.
+    fn is_gone(&self) -> bool {
+        let root = tc(&["qdisc", "show", "dev", &self.device, "root"]);
+        root.is_ok_and(|said| !said.split_whitespace().any(|word| word == HANDLE))
     }
 }
 
