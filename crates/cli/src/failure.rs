@@ -1,8 +1,12 @@
 //! How a verb fails: one clear message on standard error, and exit code 2, or 130
 //! after Ctrl-C as a shell expects.
 
+use crate::printer::eprint_line;
 use std::fmt;
 use std::process::ExitCode;
+
+/// What a shell says of who was ended by SIGPIPE.
+const UNREAD: u8 = 141;
 
 /// Why a verb could not do what it was asked.
 #[derive(Debug)]
@@ -22,8 +26,17 @@ impl Failure {
         Failure { message: format!("interrupted: {what}"), code: 130 }
     }
 
+    /// Who reads standard output has seen enough, as `head`: nothing is said, and a shell is told what it is told of
+    /// programs that SIGPIPE ends.
+    pub fn unread() -> Failure {
+        Failure { message: String::new(), code: UNREAD }
+    }
+
     /// The same, which also says `more`.
     pub fn with(self, more: impl fmt::Display) -> Failure {
+        if self.code == UNREAD {
+            return self;
+        }
         Failure { message: format!("{}{more}", self.message), code: self.code }
     }
 
@@ -34,7 +47,9 @@ impl Failure {
 
     /// Says it on standard error.
     pub fn report(self) -> ExitCode {
-        eprintln!("anabranch: {}", self.message);
+        if self.code != UNREAD {
+            eprint_line!("anabranch: {}", self.message);
+        }
         ExitCode::from(self.code)
     }
 }

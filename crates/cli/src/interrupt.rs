@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 
 /// What comes sooner after the first is that one again: a shell, and who waits for a process, may both pass it on.
 const SAME: Duration = Duration::from_millis(500);
@@ -53,7 +54,7 @@ pub fn when_it_comes(note: impl Fn() + Send + 'static) -> Result<(), Failure> {
     let handler = move || {
         note();
         if first.get_or_init(Instant::now).elapsed() >= SAME {
-            eprintln!("anabranch: interrupted twice: ended at once");
+            eprint_line!("anabranch: interrupted twice: ended at once");
             std::process::exit(INTERRUPTED);
         }
     };

@@ -1,6 +1,6 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
-#![deny(clippy::print_stdout, reason = "it panics on a full disk: `print_line!` fails instead")]
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "it panics on a full disk: `print_line!` fails instead")]
 
 mod browser;
 mod controllers;
@@ -102,8 +102,6 @@ fn about_numbers(error: Error, command: &Command) -> Error {
 }
 
 fn main() -> ExitCode {
-    // A reader that has seen enough, as `head`, ends us quietly, as it does other programs.
-    sigpipe::reset();
     let mut command = with_negative_numbers(Cli::command());
     let cli = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = cli.unwrap_or_else(|error| about_numbers(error.format(&mut command), &command).exit());

@@ -24,7 +24,7 @@ use ipnet::IpNet;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::transfer_bar;
 
 /// How often the display is renewed and Ctrl-C is looked for.
@@ -168,7 +168,7 @@ pub fn any_address(like: SocketAddr) -> SocketAddr {
 /// ends nothing that is under way.
 pub fn say(json: bool, line: &str) {
     if json || print_line!("{line}").is_err() {
-        eprintln!("{line}");
+        eprint_line!("{line}");
     }
 }
 

@@ -68,9 +68,12 @@ impl Printer {
     }
 }
 
-/// Why standard output cannot be written.
+/// Why standard output cannot be written; that a reader has seen enough is no reason to say anything.
 pub fn unwritable(error: &io::Error) -> Failure {
-    Failure::new(format!("standard output cannot be written: {error}"))
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::unread(),
+        _ => Failure::new(format!("standard output cannot be written: {error}")),
+    }
 }
 
 /// Prints on standard output what `print` writes.
@@ -89,3 +92,14 @@ macro_rules! print_line {
     ($($text:tt)*) => { $crate::printer::line(format_args!($($text)*)) };
 }
 pub(crate) use print_line;
+
+/// Says a line on standard error, for `eprint_line!`. What cannot be written there keeps nobody from working.
+pub fn on_stderr(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// `eprintln!` that does not panic where nobody reads standard error, or its disk is full.
+macro_rules! eprint_line {
+    ($($text:tt)*) => { $crate::printer::on_stderr(format_args!($($text)*)) };
+}
+pub(crate) use eprint_line;

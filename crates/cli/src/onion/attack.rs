@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::on_stdout;
+use crate::printer::{eprint_line, on_stdout};
 use crate::research::progress;
 use crate::research::run::ScenarioArgs;
 use crate::table;
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // First: where nobody reads standard output any more, printing ends the program.
     for (path, file) in staged {
         file.commit()?;
-        eprintln!("wrote {}", path.display());
+        eprint_line!("wrote {}", path.display());
     }
     on_stdout(|stdout| {
         lines.iter().try_for_each(|line| writeln!(stdout, "{line}"))?;

@@ -15,7 +15,7 @@ use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -100,12 +100,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 AuthorityEvent::Published { epoch, hash, relays } => {
                     say(false, &format!("epoch {epoch}: {relays} relays, {hash}"));
                 }
-                AuthorityEvent::NoAgreement { ballot, votes, signed } => eprintln!(
+                AuthorityEvent::NoAgreement { ballot, votes, signed } => eprint_line!(
                     "epoch {}: no list of relays by ballot {}: {votes} votes counted, {signed} signed what this authority \
                      has made of them; it asks the others, and votes again",
                     ballot.epoch, ballot.number
                 ),
-                AuthorityEvent::Lies(other) => eprintln!("authority {other} has voted twice: neither counts"),
+                AuthorityEvent::Lies(other) => eprint_line!("authority {other} has voted twice: neither counts"),
             }
             Ok(())
         };

@@ -24,7 +24,7 @@ use crate::browser;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use browse::Browsed;
 use pages::{LONGEST, Pages, Site, fetch};
 use part::{Part, free, processor_s, processor_s_of_ended};
@@ -224,7 +224,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             notes.iter().map(|(path, began_s)| Seen::read(path, *began_s)).collect::<Result<_, _>>()?;
         let path = out.join("report.html");
         report::of(&measured, &seen, &names).write(&path)?;
-        eprintln!("wrote {}", path.display());
+        eprint_line!("wrote {}", path.display());
     }
     if args.json { print_line!("{}", serde_json::to_string(&measured)?) } else { show(&measured) }
 }
@@ -245,7 +245,7 @@ fn beside(programs: &tor::Programs, args: &Args, site: &Site, interrupt: &Interr
         // What ended its parts ends us, and what they said of it is no reason.
         Err(_) if interrupt.is_raised() => Err(Failure::interrupted("nothing is left")),
         Err(failure) => {
-            eprintln!("Tor beside it was not measured: {}", failure.words());
+            eprint_line!("Tor beside it was not measured: {}", failure.words());
             Ok(None)
         }
     }

@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 
 /// One figure, or one for each of some words.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +63,7 @@ impl Metrics {
     pub fn serve(&self, listener: TcpListener, prefix: &'static str) -> Result<(), Failure> {
         let served = metrics_server::serve(listener, self.registry(prefix), Bounds::default())
             .map_err(|why| Failure::new(format!("cannot serve metrics: {why}")))?;
-        eprintln!("metrics at http://{served}{}", metrics_server::PATH);
+        eprint_line!("metrics at http://{served}{}", metrics_server::PATH);
         Ok(())
     }
 }

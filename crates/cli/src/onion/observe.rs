@@ -15,6 +15,7 @@ use anabranch_onion::node::{Neighbour, Observed};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 
 /// What passed since the line before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ impl Observer {
     pub fn begin(path: &Path) -> Result<Observer, Failure> {
         let file = File::create_new(path)
             .map_err(|why| Failure::new(format!("--observe {}: cannot make the file: {why}", path.display())))?;
-        eprintln!(
+        eprint_line!(
             "FOR DEMONSTRATIONS ALONE: who sends to whom through this relay is written down in {}; no relay of a network \
              that people use may do that",
             path.display()

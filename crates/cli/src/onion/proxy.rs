@@ -23,7 +23,7 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::stream::local;
 
 /// What was seen of the directory.
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     user.check_cover(cover).map_err(|why| Failure::new(format!("{option}: {why}")))?;
     if !args.socks.ip().is_loopback() {
-        eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
+        eprint_line!("others than this machine can use {}, and read what programs say to it", args.socks);
     }
     let page = args.page.map(listen).transpose()?;
     let metrics_at = args.metrics.map(metrics::listen).transpose()?;
@@ -192,7 +192,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     refused += u64::from(matches!(other, EdgeNews::NoExit));
                     let (kind, words) = trouble(&other);
                     if let Some(words) = repeats.say(now, kind, &words) {
-                        eprintln!("{words}");
+                        eprint_line!("{words}");
                         events.note(now, HappeningKind::Refused, words);
                     }
                 }
@@ -258,7 +258,7 @@ fn trouble(news: &EdgeNews) -> (&'static str, String) {
 /// Where the page is to be.
 fn listen(at: Option<SocketAddr>) -> Result<TcpListener, Failure> {
     if at.is_some_and(|at| !at.ip().is_loopback()) {
-        eprintln!("others than this machine can see on the page how much you send, and by which guards");
+        eprint_line!("others than this machine can see on the page how much you send, and by which guards");
     }
     let (words, listener) = match at {
         None => ("127.0.0.1".to_owned(), local::first_free_port()),
@@ -272,6 +272,6 @@ fn serve(listener: TcpListener, overviews: watch::Receiver<Overview>, metrics: &
     let config =
         Config { overviews, registry: metrics.registry(PREFIX), access: Access::default(), bounds: Bounds::default() };
     let gateway = gateway::start(listener, config)?;
-    eprintln!("page: http://{}/", gateway.address());
+    eprint_line!("page: http://{}/", gateway.address());
     Ok(gateway)
 }

@@ -24,6 +24,7 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
+use crate::printer::eprint_line;
 use crate::receive::store_in;
 use crate::receive::taking::{Carrier, Manner, take};
 
@@ -131,7 +132,7 @@ impl OverOnion {
                 return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
             }
             HiddenNews::Machine(ReceiverEvent::Ready) => say(json, "ready: senders find this address now"),
-            HiddenNews::Machine(ReceiverEvent::NoPath(why)) => eprintln!("no path: {why}"),
+            HiddenNews::Machine(ReceiverEvent::NoPath(why)) => eprint_line!("no path: {why}"),
             HiddenNews::Machine(ReceiverEvent::Guards) => {}
             HiddenNews::Machine(ReceiverEvent::Session(ServiceEvent { session, event })) => match event {
                 ExitEvent::Stream(StreamEvent::Opened(stream, target)) => {

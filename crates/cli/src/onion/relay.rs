@@ -28,7 +28,7 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, socket_address};
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";
@@ -285,6 +285,6 @@ pub fn say_found(repeats: &mut Repeats, now: Time, found: &Found) -> Result<Opti
         Found::NotKept(why) => return Err(Failure::new(format!("what was seen of the directory is not kept: {why}"))),
     };
     let said = repeats.say(now, &kind, &words);
-    said.iter().for_each(|words| eprintln!("{words}"));
+    said.iter().for_each(|words| eprint_line!("{words}"));
     Ok(said)
 }

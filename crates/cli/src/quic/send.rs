@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network;
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::relays;
 use crate::transfer_bar::{BYTES, HASHING};
 
@@ -130,7 +130,7 @@ fn trust(args: &Args) -> Result<Trust, Failure> {
             Err(Failure::new("--identity is shown to nobody but the holder of the key that --key gives"))
         }
         None if args.insecure => {
-            eprintln!("anabranch: --insecure: whoever answers at {} gets the file", args.to);
+            eprint_line!("anabranch: --insecure: whoever answers at {} gets the file", args.to);
             Ok(Trust::Anybody)
         }
         None => Err(Failure::new(

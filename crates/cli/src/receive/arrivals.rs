@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::network::{self, Amount};
+use crate::printer::eprint_line;
 
 /// So long the leave of a sender is waited for. It asks whether its file has come twice a second: where one relay in three
 /// reaches the receiver, as behind a symmetric NAT, one sender in 15 000 would not be heard in all of that time though it
@@ -153,12 +154,12 @@ pub fn say(event: &Event, folder: &Path, quiet: bool, json: bool) {
         Event::Complete { name, length, .. } => {
             network::say(json, &format!("received {}, {length} bytes, hash right", folder.join(name).display()));
         }
-        Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {}", printable(reason)),
+        Event::Failed { reason, .. } => eprint_line!("anabranch: a file did not arrive: {}", printable(reason)),
         Event::Suspended { .. } => {
-            eprintln!("anabranch: a session was lost in a file: what has come is kept for its sender to go on")
+            eprint_line!("anabranch: a session was lost in a file: what has come is kept for its sender to go on")
         }
         Event::Closed { complete: false, .. } => {
-            eprintln!("anabranch: a sender has given up its file, or was not heard of any more")
+            eprint_line!("anabranch: a sender has given up its file, or was not heard of any more")
         }
         Event::Closed { .. } | Event::Begun { .. } | Event::Continued { .. } => {}
     }

@@ -34,7 +34,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::network::{self, Amount};
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::relays::Named;
 
 /// So long the sender has to come over the relays: longer than it tries.
@@ -63,8 +63,9 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     check_folder(&args.out)?;
     // It can be done without; whoever has no folder for it receives all the same.
-    let without =
-        |why: Failure| eprintln!("anabranch: a receiver that is killed will not go on by this code: {}", why.words());
+    let without = |why: Failure| {
+        eprint_line!("anabranch: a receiver that is killed will not go on by this code: {}", why.words())
+    };
     let resumption = match &args.code {
         Some(code) => Resumption::of(code, &args.out),
         None => Resumption::drawn(relays, &args.out),
@@ -236,7 +237,7 @@ fn kept_if_whole(args: &Args, failure: Failure, store: &DiskStore, resumption: &
 /// Writes down which archive comes: without that, a receiver that is killed needs its sender again.
 fn keep_archive(resumption: Option<&Resumption>, archive: Archive) {
     if let Some(Err(why)) = resumption.map(|resumption| resumption.keep_archive(archive)) {
-        eprintln!("anabranch: a receiver that is killed will not unpack by itself what it has: {}", why.words());
+        eprint_line!("anabranch: a receiver that is killed will not unpack by itself what it has: {}", why.words());
     }
 }
 
@@ -364,8 +365,7 @@ async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<O
     if args.yes || !io::stdin().is_terminal() {
         return Ok(None);
     }
-    eprint!("receive into {}? [y/N] ", args.out.display());
-    io::stderr().flush()?;
+    write!(io::stderr(), "receive into {}? [y/N] ", args.out.display())?;
     let reading = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         io::stdin().read_line(&mut line).map(|_| line)

@@ -56,6 +56,8 @@ pub fn start(level: Level, display: &ProgressBar) {
     let layer = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_target(false)
+        // It would panic where nobody reads standard error.
+        .log_internal_errors(false)
         .with_writer(move || Above(display.clone()))
         // What libraries have to say may be caused by strangers, without bound.
         .with_filter(Targets::new().with_target("anabranch", level.filter()));

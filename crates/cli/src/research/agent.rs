@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::Printer;
+use crate::printer::{Printer, eprint_line};
 use crate::research::words::Words;
 use crate::stream::local;
 
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let node = CoordinationNode::agent(link.clone(), &identity, args.limit)?;
     let port = node.local_addr().port();
     let shaper = if args.enforce { Some(Shaper::new(&device, port)?) } else { None };
-    eprintln!("asking the coordinator at {}", link.addresses().join(" and "));
+    eprint_line!("asking the coordinator at {}", link.addresses().join(" and "));
     let watched = if args.monitor { Watched::Link(device) } else { Watched::Host(Host::new(device)) };
     let mut running = Running {
         node,

@@ -13,6 +13,7 @@ use anabranch_scenario::stream::StreamScenario;
 use anabranch_testbed::emulator::Report;
 
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 use crate::research::run::flows::Shown;
 use crate::research::run::{ScenarioArgs, timed};
 use anabranch_testbed::{self as testbed, Emulated, TestbedFailure};
@@ -114,7 +115,7 @@ fn flows(args: &Args, mut scenario: FlowScenario) -> Result<(), Failure> {
 pub fn say(emulator: &Report) {
     let at = |share: f64| emulator.lateness.value_at_quantile(share) as f64 / 1e6;
     let busy = 100.0 * emulator.busy.as_secs_f64() / emulator.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-    eprintln!(
+    eprint_line!(
         "emulator: {} packets, late by {:.3} ms (p50), {:.3} ms (p99), {:.3} ms (most), {busy:.0} % of a processor",
         emulator.lateness.len(),
         at(0.5),
@@ -122,6 +123,6 @@ pub fn say(emulator: &Report) {
         at(1.0)
     );
     for warning in emulator.warnings() {
-        eprintln!("warning: these links were not carried as asked: {warning}");
+        eprint_line!("warning: these links were not carried as asked: {warning}");
     }
 }

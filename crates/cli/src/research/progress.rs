@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::printer::eprint_line;
 
 /// Progress that Ctrl-C interrupts from now on; once in a process.
 pub fn until_interrupted() -> Result<Arc<Progress>, Failure> {
@@ -52,7 +53,7 @@ pub struct Lines(ProgressBar);
 impl Lines {
     /// Says a line on standard error without tearing the bar.
     pub fn say(&self, line: &str) {
-        self.0.suspend(|| eprintln!("{line}"));
+        self.0.suspend(|| eprint_line!("{line}"));
     }
 }
 

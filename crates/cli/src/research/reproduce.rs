@@ -21,7 +21,7 @@ use serde::Serialize;
 use self::on_sockets::Processes;
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{on_stdout, print_line};
+use crate::printer::{eprint_line, on_stdout, print_line};
 use crate::research::progress;
 use crate::table;
 
@@ -327,7 +327,7 @@ fn write_files(out: &Path, report: &Report, rows: &impl Serialize) -> Result<(),
         serde_json::to_writer_pretty(&mut *file, rows)?;
         file.write_all(b"\n")
     })?;
-    eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
+    eprint_line!("wrote {} and rows.json beside it", out.join("report.html").display());
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
-use crate::printer::on_stdout;
+use crate::printer::{eprint_line, on_stdout};
 use crate::research::memory;
 use crate::research::progress;
 use crate::research::threads;
@@ -244,14 +244,14 @@ pub fn write_then_print(
 ) -> Result<(), Failure> {
     let stays = out.filter(|out| interrupted && holds_whole_run(out));
     if let Some(out) = stays {
-        eprintln!("{} holds a whole run, which stays", out.display());
+        eprint_line!("{} holds a whole run, which stays", out.display());
     }
     let written = match stays {
         Some(out) => Some(write(&out.join(PART))).transpose(),
         None => out.map(write).transpose(),
     };
     for (path, what) in written.iter().flatten().flatten() {
-        eprintln!("wrote {}: {what}", path.display());
+        eprint_line!("wrote {}: {what}", path.display());
     }
     let printed = on_stdout(print);
     written?;

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{on_stdout, print_line};
+use crate::printer::{eprint_line, on_stdout, print_line};
 use crate::research::progress;
 use crate::research::run::{SEED, overrides};
 use crate::research::threads;
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let swept = swept?;
     let all = sweep.points.len();
     if swept.skipped > 0 {
-        eprintln!("{} of {all} points were there already; --again runs them again", swept.skipped);
+        eprint_line!("{} of {all} points were there already; --again runs them again", swept.skipped);
     }
     let finished = swept.outcomes.iter().flatten().filter(|outcome| outcome.failed().is_none()).count();
     let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
@@ -114,14 +114,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         print_line!("{all} points, {wall_s:.2} s")?;
     }
     for (path, what) in written {
-        eprintln!("wrote {}: {what}", path.display());
+        eprint_line!("wrote {}: {what}", path.display());
     }
     let failures = sweep.failures(&outcomes);
     if failures.is_empty() {
         return Ok(());
     }
     for failure in &failures {
-        eprintln!("{failure}");
+        eprint_line!("{failure}");
     }
     Err(Failure::new(format!(
         "{} of {all} points have no run, and no figures in {}; the same command tries them again",

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::research::progress;
 
 /// Arguments of `validate`.
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         print(&checks, &outside, &skipped, wall_s)?;
     }
     if let Some(path) = drawn? {
-        eprintln!("wrote {}: each controller's window over time", path.display());
+        eprint_line!("wrote {}: each controller's window over time", path.display());
     }
     match failed {
         0 => Ok(()),

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network::{self, PacingArg};
+use crate::printer::eprint_line;
 use crate::relays::{self, RelaysArg};
 
 /// Relays for each packet, if this many are known and nothing else is said.
@@ -129,7 +130,7 @@ fn check_trust(args: &Args, to: &str) -> Result<(), Failure> {
             return Err(Failure::new("--identity is shown to nobody but the holder of the key that --key gives"));
         }
         None if args.insecure => {
-            eprintln!("anabranch: --insecure: a relay in the middle could pose as {to} and get the file");
+            eprint_line!("anabranch: --insecure: a relay in the middle could pose as {to} and get the file");
         }
         None => {
             return Err(Failure::new(

@@ -16,6 +16,7 @@ use anabranch_rendezvous::agreement::Packing;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer::eprint_line;
 use crate::{network, transfer_bar};
 
 /// Stands for standard input.
@@ -141,7 +142,7 @@ impl Parcel {
         let archive = Archive::plan(paths)
             .map_err(|error| Failure::new(format!("cannot send {}", printable(&error.to_string()))))?;
         if archive.left_out() > 0 {
-            eprintln!("anabranch: links, devices and the like are not sent: {} are left out", archive.left_out());
+            eprint_line!("anabranch: links, devices and the like are not sent: {} are left out", archive.left_out());
         }
         if archive.renamed().count > 0 {
             say_renamed(archive.renamed().count, &archive.renamed().first);
@@ -219,7 +220,7 @@ fn say_renamed(count: u64, first: &[(String, String)]) {
     let each: Vec<String> = first.iter().map(|(here, there)| format!("{} as {there}", printable(here))).collect();
     let (names, more) = (if count == 1 { "name" } else { "names" }, count - first.len() as u64);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    eprintln!("anabranch: {count} {names} not safe in every folder: sending {}{more}", each.join(", "));
+    eprint_line!("anabranch: {count} {names} not safe in every folder: sending {}{more}", each.join(", "));
 }
 
 /// Reads what is sent.

@@ -23,7 +23,7 @@ use super::{Args, HOPS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::transfer_bar::BYTES;
 
 /// So long a sender tries to take leave: the next burst is at most a second away.
@@ -162,7 +162,7 @@ impl Prepared<'_> {
                 Ended::Done(done) => return Ok(Done { took: before + done.took, ..done }),
                 // What the paths carried at first is lost now: what they all carry may pass.
                 Ended::BlackHole if self.plan.args.packet.is_none() && packet > LEAST => {
-                    eprintln!("anabranch: packets of {packet} bytes are lost on the way: going on with {LEAST}");
+                    eprint_line!("anabranch: packets of {packet} bytes are lost on the way: going on with {LEAST}");
                     packet = LEAST;
                 }
                 Ended::BlackHole => {

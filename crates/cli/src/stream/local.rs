@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::metrics;
 use crate::failure::Failure;
 use crate::network::socket_address;
+use crate::printer::eprint_line;
 
 /// Requests for an overview that wait at most: the gateway sends one at a time.
 const MOST_REQUESTS: usize = 4;
@@ -98,7 +99,7 @@ impl Trouble {
     pub fn look(&mut self, node: &StreamNode) {
         let words = super::overview::trouble(&node.snapshot());
         if let (Some(words), false) = (&words, self.is_said) {
-            eprintln!("{words}");
+            eprint_line!("{words}");
         }
         self.is_said = words.is_some();
     }

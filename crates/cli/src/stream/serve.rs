@@ -26,7 +26,7 @@ use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{Printer, print_line};
+use crate::printer::{Printer, eprint_line, print_line};
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -186,8 +186,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         print_line!("{line}")?;
     } else {
         print_line!("{}", about.link)?;
-        eprintln!("watch it with: anabranch stream watch {}", about.link);
-        eprintln!("page and players here: {}", http.page());
+        eprint_line!("watch it with: anabranch stream watch {}", about.link);
+        eprint_line!("page and players here: {}", http.page());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let ended = runtime.block_on(serve(
@@ -255,7 +255,7 @@ async fn serve(
             Some(event) = events.recv() => {
                 let words = noted.note(local::uptime(node), &event);
                 if let (Some(words), false) = (words, args.json) {
-                    eprintln!("{words}");
+                    eprint_line!("{words}");
                 }
             }
             Some(request) = http.overviews.recv() => {
@@ -272,7 +272,7 @@ async fn serve(
                 let snapshot = node.snapshot();
                 let bytes = snapshot.server.as_ref().map_or(0, |server| server.source_bytes);
                 if let Some(words) = too_fast.look(snapshot.uptime, bytes, args.upload) {
-                    eprintln!("{words}");
+                    eprint_line!("{words}");
                 }
                 // What has ended it is said as the last word.
                 let is_last = end.is_some() && status.get().state == InputState::Failed;
@@ -352,7 +352,7 @@ impl SaidOfSource {
             (_, words) => words.map(|words| format!("source: {words}")),
         };
         if let (Some(words), false) = (words, is_quiet) {
-            eprintln!("{words}");
+            eprint_line!("{words}");
         }
         self.said = Some(now);
     }

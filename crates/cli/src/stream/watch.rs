@@ -20,7 +20,7 @@ use super::status::{self, EACH, StatusLine};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::Printer;
+use crate::printer::{Printer, eprint_line};
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -103,10 +103,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let http = if args.no_http { None } else { Some(args.http.start(&outlet, &node, None)?) };
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
     if let Some(http) = &http {
-        eprintln!("page: {}", http.page());
-        eprintln!("for players: {}", http.stream());
+        eprint_line!("page: {}", http.page());
+        eprint_line!("for players: {}", http.stream());
     }
-    eprintln!("asking the server at {}", about.link.addresses().join(" and "));
+    eprint_line!("asking the server at {}", about.link.addresses().join(" and "));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     runtime.block_on(watch(args, &node, events, &outlet, http, &about, &interrupt))?;
     node.stop()?;
@@ -195,11 +195,11 @@ async fn watch(
             _ = look.tick() => {
                 trouble.look(node);
                 if missed > 0 && said_at.elapsed() >= EACH_GAP {
-                    eprintln!("{missed} packets did not come in time");
+                    eprint_line!("{missed} packets did not come in time");
                     (missed, said_at) = (0, Instant::now());
                 }
                 if is_too_slow && slow_said_at.elapsed() >= EACH_GAP {
-                    eprintln!("whatever reads standard output is too slow: a part of the stream is left out");
+                    eprint_line!("whatever reads standard output is too slow: a part of the stream is left out");
                     (is_too_slow, slow_said_at) = (false, Instant::now());
                 }
                 if interrupt.is_raised() {
@@ -227,11 +227,11 @@ fn put(outlet: &Outlet, events: &[NodeEvent], pieces: impl Iterator<Item = std::
 /// Says what a person at a terminal wants to know.
 fn print_event(event: &NodeEvent, is_private: bool) {
     match event {
-        NodeEvent::Restarted => eprintln!("the server has begun anew: what comes next is another broadcast"),
-        NodeEvent::Welcomed(_) => eprintln!("the server lets this viewer in"),
-        NodeEvent::Overloaded if is_private => eprintln!("{}; trying again", overview::NO_ROOM_ALONE),
-        NodeEvent::Overloaded => eprintln!("{}; trying again", overview::NO_ROOM),
-        NodeEvent::Unreachable(why) => eprintln!("{why}; trying again"),
+        NodeEvent::Restarted => eprint_line!("the server has begun anew: what comes next is another broadcast"),
+        NodeEvent::Welcomed(_) => eprint_line!("the server lets this viewer in"),
+        NodeEvent::Overloaded if is_private => eprint_line!("{}; trying again", overview::NO_ROOM_ALONE),
+        NodeEvent::Overloaded => eprint_line!("{}; trying again", overview::NO_ROOM),
+        NodeEvent::Unreachable(why) => eprint_line!("{why}; trying again"),
         _ => {}
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
-use crate::printer::print_line;
+use crate::printer::{eprint_line, print_line};
 use crate::research::memory;
 
 /// Arguments of `bench overlay`.
@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         let path = out.join("report.html");
         report(&json).write(&path)?;
-        eprintln!("wrote {}", path.display());
+        eprint_line!("wrote {}", path.display());
     }
     if args.json {
         print_line!("{}", serde_json::to_string(&json)?)
@@ -207,7 +207,7 @@ fn once(scenario: &Scenario, sharding: Sharding) -> Result<(Measured, Duration),
 fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> Result<Size, Failure> {
     let scenario = scenario(args, controller, peers);
     if let Some(why) = overlay::why_unsharded(&scenario).filter(|_| args.shards > 1 || !args.threads.is_empty()) {
-        eprintln!("anabranch: one shard, whatever --shards and --threads say: {why}");
+        eprint_line!("anabranch: one shard, whatever --shards and --threads say: {why}");
     }
     let sharding = sharding(&scenario, args.shards);
     let mut fastest: Option<(Measured, Duration)> = None;

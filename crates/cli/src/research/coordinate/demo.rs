@@ -34,7 +34,7 @@ use page::{Steered, report};
 
 use super::policy;
 use crate::failure::Failure;
-use crate::printer::{on_stdout, print_line};
+use crate::printer::{eprint_line, on_stdout, print_line};
 use crate::research::emulate::{OnRealPackets, say};
 use crate::research::progress;
 use crate::research::run::timed_under;
@@ -238,9 +238,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     if let Some(beyond) = runs.by_policy.as_ref().and_then(|by| by.beyond.as_ref()) {
-        eprintln!("{beyond}");
+        eprint_line!("{beyond}");
     }
-    eprintln!("wrote {} and {}", args.out.join("figures.json").display(), args.out.join("report.html").display());
+    eprint_line!("wrote {} and {}", args.out.join("figures.json").display(), args.out.join("report.html").display());
     if all.iter().any(|run| run.emulator.is_saturated()) {
         return Err(Failure::new("the emulator could not carry this link: what was measured says nothing of it"));
     }

@@ -26,7 +26,7 @@ use figures::{Events, Place};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::Printer;
+use crate::printer::{Printer, eprint_line};
 use crate::research::words::Words;
 use crate::stream::local;
 
@@ -118,12 +118,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // Who stops a terminal stops no host.
     let (mut printer, words) = (Printer::start()?, Words::start()?);
     if let Some(page) = &place.page {
-        eprintln!("page: {page}");
+        eprint_line!("page: {page}");
     }
     if !args.json {
         crate::printer::print_line!("{}", node.link())?;
     }
-    eprintln!("agents come to {}; Ctrl-C ends it", node.local_addr());
+    eprint_line!("agents come to {}; Ctrl-C ends it", node.local_addr());
     let (mut next, mut periods) = (node.now(), 0u64);
     while !interrupt.is_raised() {
         let now = node.now();

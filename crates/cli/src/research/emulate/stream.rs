@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::{Args, say};
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 use crate::research::run::application::{rows, whole};
 use crate::research::run::{print_labelled, timed, write_then_print};
 
@@ -62,7 +63,7 @@ impl Job for OnRealPeers<'_> {
 pub fn say_all(on_packets: &StreamOnPackets) {
     say(&on_packets.emulator);
     let load = &on_packets.load;
-    eprintln!(
+    eprint_line!(
         "viewers: {:.1} s of processors, waited {:.2} ms for one each time on average",
         load.ran.as_secs_f64(),
         load.mean_wait().as_millis_f64()

@@ -15,6 +15,7 @@ use anabranch_scenario::flows::Stack;
 
 use super::{Asked, holds_whole_run, print_labelled, timed_under, write_then_print};
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 use crate::table;
 
 /// More flows do not fit on a screen.
@@ -52,10 +53,10 @@ pub fn say_stand_ins(scenario: &FlowScenario) {
         let (named, ours) = (flow.controller_name(), flow.controller.name);
         match flow.stack {
             Stack::Kernel(_) => {
-                eprintln!("{named} is simulated by our {ours}; `anabranch emulate` runs the kernel's");
+                eprint_line!("{named} is simulated by our {ours}; `anabranch emulate` runs the kernel's");
             }
             Stack::Quic => {
-                eprintln!("{named} is simulated by our flows under {ours}; `anabranch emulate` runs it under QUIC");
+                eprint_line!("{named} is simulated by our flows under {ours}; `anabranch emulate` runs it under QUIC");
             }
             Stack::Ours => {}
         }
@@ -97,7 +98,7 @@ pub fn run(asked: &Asked, mut scenario: FlowScenario, progress: &Arc<Progress>) 
     let files = records.len();
     let recorded = records.into_iter().try_for_each(Staged::commit);
     if let (Some(out), Ok(()), 1..) = (&asked.out, &recorded, files) {
-        eprintln!("wrote {files} files of packets and events into {}", out.display());
+        eprint_line!("wrote {files} files of packets and events into {}", out.display());
     }
     let interrupted = shown.show()?;
     recorded?;

@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::Args;
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{on_stdout, print_line};
+use crate::printer::{eprint_line, on_stdout, print_line};
 use crate::research::emulate::OnRealPackets;
 use crate::research::progress;
 use crate::table;
@@ -117,7 +117,7 @@ fn succeeds(without_runs: &[String], disturbed: &Disturbed, differ: usize) -> Re
 fn draw(out: &Path, comparisons: &[Comparison]) -> Result<(), Failure> {
     let path = out.join("kernel-windows.html");
     kernel_page(comparisons).write(&path)?;
-    eprintln!("wrote {}: the kernel's windows beside ours", path.display());
+    eprint_line!("wrote {}: the kernel's windows beside ours", path.display());
     Ok(())
 }
 

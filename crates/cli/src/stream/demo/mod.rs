@@ -41,7 +41,7 @@ use super::status::unix_s;
 use crate::browser::{self, Browser};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::{on_stdout, print_line};
+use crate::printer::{eprint_line, on_stdout, print_line};
 
 /// What the server sends at most: a few copies of the stream.
 const SERVER: Rate = Rate::from_bits_per_sec(6_000_000);
@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let written = write(&figures, &args.out).and_then(|file| {
         let page = args.out.join("report.html");
         report.write(&page)?;
-        eprintln!("wrote {} and {}", file.display(), page.display());
+        eprint_line!("wrote {} and {}", file.display(), page.display());
         Ok(())
     });
     let printed = match args.json {

@@ -9,6 +9,7 @@ use anabranch_net::stream::liar::Lie;
 
 use super::Args;
 use crate::failure::Failure;
+use crate::printer::eprint_line;
 use crate::stream::status::Line;
 
 /// What homes send: viewers have these in turn.
@@ -85,7 +86,7 @@ impl Viewer {
     pub fn hear(&mut self) {
         self.said.extend(self.lines.try_iter());
         if let Some(page) = self.pages.as_ref().and_then(|pages| pages.try_recv().ok()) {
-            eprintln!("{PAGE}{page}");
+            eprint_line!("{PAGE}{page}");
             self.page = Some(page);
         }
     }
