@@ -1,6 +1,10 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
-#![deny(clippy::print_stdout, clippy::print_stderr, reason = "it panics on a full disk: `print_line!` fails instead")]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic on a full disk: `print_line!` fails instead, and `eprint_line!` goes on"
+)]
 
 mod browser;
 mod controllers;

@@ -16,4 +16,5 @@ mod run_flows;
 mod run_onion;
 mod run_streams;
 mod sweep;
+mod unread;
 mod wrong_input;

@@ -1,7 +1,7 @@
 //! `anabranch stream`, as a user sees it: real processes over loopback.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,34 @@ fn get(page: &str, path: &str, bytes: usize) -> Vec<u8> {
     let mut answer = Vec::new();
     stream.take(bytes as u64).read_to_end(&mut answer).unwrap();
     answer
+}
+
+/// Asks, and hangs up at once, so that the answer meets a reset.
+fn hang_up(page: &str, path: &str) {
+    let host = page.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(host).unwrap();
+    let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    // An end before the reset: without one, the answer would not be what SIGPIPE is for.
+    stream.shutdown(Shutdown::Write).unwrap();
+}
+
+#[test]
+fn players_and_pages_that_hang_up_end_neither_server_nor_viewer() {
+    let place = Place::new("");
+    let (server, link, page) = serve(&place);
+    let watch = ["stream", "watch", &link, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let mut viewer = Running::start(&place, &watch);
+    let viewers = viewer.page();
+    for (page, mut running) in [(page, server), (viewers, viewer)] {
+        for _ in 0..10 {
+            ["/stream.ts", "/events", "/api/overview", "/metrics"].iter().for_each(|path| hang_up(&page, path));
+        }
+        // They are answered before who asks next.
+        assert_eq!(running.child.try_wait().unwrap(), None, "it goes on");
+        assert!(get(&page, "/api/overview", 12).starts_with(b"HTTP/1.1 200"));
+    }
 }
 
 /// What reads standard output stands still: no more goes there than a pipe and a queue hold, and nobody else waits.
