@@ -27,6 +27,9 @@ pub const MAX_NAME: usize = 200;
 /// The longest name of a file or folder within a folder in bytes, which needs no suffix.
 const MAX_PART: usize = 255;
 
+/// The longest extension in bytes, with its dot, that a name keeps which is cut.
+const MAX_EXTENSION: usize = 16;
+
 /// The longest text of a report in bytes.
 pub const MAX_TEXT: usize = 240;
 
@@ -47,7 +50,7 @@ impl FileName {
 
     /// The nearest safe name to what a file of this machine is called, where a backslash is a character like others.
     pub fn of_own(name: &str) -> FileName {
-        let mut safe = safe_part(name);
+        let mut safe = safe_name(name, MAX_NAME);
         if safe.starts_with('.') {
             safe.insert(0, '_');
         }
@@ -64,18 +67,23 @@ impl FileName {
 /// The nearest safe name to what a file or folder within a folder is called: the same as outside, but for a dot at
 /// its beginning, which there hides nothing of what is sent, and for its length.
 pub fn safe_part(name: &str) -> String {
+    safe_name(name, MAX_PART)
+}
+
+/// The nearest safe name, which is cut if it has more than `longest` bytes.
+fn safe_name(name: &str, longest: usize) -> String {
     let allowed = |c: char| if !is_printable(c) || "/\\<>:\"|?*".contains(c) { '_' } else { c };
     let mut safe: String = name.trim_start().chars().map(allowed).collect();
     trim(&mut safe);
+    if safe.len() > longest {
+        cut(&mut safe, MAX_NAME);
+    }
     let stem = safe.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
     let numbered = stem.strip_prefix("COM").or(stem.strip_prefix("LPT")).is_some_and(|number| number.len() == 1);
     if safe.is_empty() {
         safe.push_str("file");
     } else if numbered || ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str()) {
         safe.insert(0, '_');
-    }
-    if safe.len() > MAX_PART {
-        cut(&mut safe, MAX_NAME);
     }
     safe
 }
@@ -85,14 +93,20 @@ fn trim(name: &mut String) {
     name.truncate(name.trim_end_matches(['.', ' ']).len());
 }
 
-/// At most `most` bytes of `name`, in whole characters.
+/// At most `most` bytes of `name`, in whole characters: a short extension stays, for it says with what a file is opened.
 fn cut(name: &mut String, most: usize) {
-    let mut end = name.len().min(most);
+    if name.len() <= most {
+        return;
+    }
+    let dot = name.rfind('.').filter(|&dot| dot > 0 && name.len() - dot <= MAX_EXTENSION);
+    let extension = dot.map_or_else(String::new, |dot| name.split_off(dot));
+    let mut end = name.len().min(most - extension.len());
     while !name.is_char_boundary(end) {
         end -= 1;
     }
     name.truncate(end);
     trim(name);
+    name.push_str(&extension);
 }
 
 impl fmt::Display for FileName {
@@ -359,6 +373,37 @@ mod tests {
         let safe = FileName::sanitised(&format!(".{}", "a".repeat(300)));
         assert_eq!(safe.as_str().len(), MAX_NAME);
         assert_eq!(FileName::sanitised(safe.as_str()), safe);
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_extension_and_its_characters_whole() {
+        let l = |count| "L".repeat(count);
+        for (name, safe) in [
+            (format!("{}.pdf", l(240)), format!("{}.pdf", l(196))),
+            (format!("{}.tar.gz", l(240)), format!("{}.gz", l(197))),
+            (format!("{}.{}", l(240), "x".repeat(15)), format!("{}.{}", l(184), "x".repeat(15))),
+            // What is longer is no extension.
+            (format!("{}.{}", l(240), "x".repeat(16)), l(200)),
+            (format!("{}é.pdf", l(195)), format!("{}.pdf", l(195))),
+            (format!("{}. .pdf", l(195)), format!("{}.pdf", l(195))),
+        ] {
+            let cut = FileName::of_own(&name);
+            assert_eq!(cut.as_str(), safe);
+            assert_eq!(FileName::sanitised(&safe), cut);
+        }
+        assert_eq!(safe_part(&format!("{}.pdf", l(251))), format!("{}.pdf", l(251)));
+        assert_eq!(safe_part(&format!("{}.pdf", l(252))), format!("{}.pdf", l(196)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_long_name_is_never_empty_nor_a_device() {
+        for (name, outside, within) in [
+            (format!("{}a{}", ".".repeat(300), "b".repeat(20)), "file", "file"),
+            (format!("con{}a.txt", " ".repeat(300)), "_con.txt", "_con.txt"),
+        ] {
+            assert_eq!((FileName::of_own(&name).as_str(), &*safe_part(&name)), (outside, within));
+        }
+        assert_eq!(FileName::of_own(&format!("con{}a.txt", " ".repeat(220))).as_str(), "_con.txt");
     }
 
     #[test]
