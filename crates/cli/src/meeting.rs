@@ -10,6 +10,7 @@ use anabranch_rendezvous::frame::Side;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer::eprint_line;
 use crate::quic;
 
 /// A rendezvous that has too much to do is asked again after so long: its handshakes are counted by the
@@ -44,7 +45,8 @@ pub async fn first_that_answers(
     socket: impl Fn(SocketAddr) -> io::Result<UdpSocket>,
 ) -> Result<(Mailbox, SocketAddr, UdpSocket), MeetError> {
     let mut nobody = None;
-    for &relay in relays {
+    let mut left = relays.iter();
+    while let Some(&relay) = left.next() {
         let socket = socket(relay).map_err(MeetError::Socket)?;
         let clone = socket.try_clone().map_err(MeetError::Socket)?;
         let mut opened = Mailbox::open(clone, relay, side, number).await;
@@ -58,14 +60,41 @@ pub async fn first_that_answers(
         }
         match opened {
             Ok(mailbox) => return Ok((mailbox, relay, socket)),
-            Err(error @ (MeetError::NobodyAnswers(_) | MeetError::Busy(_))) => _ = nobody.get_or_insert(error),
+            Err(error @ (MeetError::NobodyAnswers(_) | MeetError::Busy(_))) => {
+                if let Some(next) = left.as_slice().first() {
+                    eprint_line!("anabranch: {}", skipped(&error, *next));
+                }
+                nobody.get_or_insert(error);
+            }
             Err(error) => return Err(error),
         }
     }
     Err(nobody.unwrap_or_else(|| MeetError::Socket(io::ErrorKind::AddrNotAvailable.into())))
 }
 
+/// That a rendezvous was skipped because of `error`: its relay may be one that every packet has to pass.
+fn skipped(error: &MeetError, next: SocketAddr) -> String {
+    let why = match error {
+        MeetError::NobodyAnswers(relay) => format!("no rendezvous answers at {relay}"),
+        error => error.to_string(),
+    };
+    format!("{why}; asking the next one, at {next}")
+}
+
 /// A socket from which `relay` can be reached.
 pub fn any_socket(relay: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::bind(crate::network::any_address(relay))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rendezvous_that_is_skipped_is_named() {
+        let [dead, next] = ["127.0.0.1:4001", "127.0.0.1:4002"].map(|text| text.parse().unwrap());
+        let said = skipped(&MeetError::NobodyAnswers(dead), next);
+        assert_eq!(said, "no rendezvous answers at 127.0.0.1:4001; asking the next one, at 127.0.0.1:4002");
+        assert!(skipped(&MeetError::Busy(dead), next).contains("the rendezvous at 127.0.0.1:4001 has too much to do"));
+    }
 }

@@ -240,6 +240,9 @@ impl Prepared<'_> {
             })),
             Some(Err(TransferError::BlackHole)) => Ok(Ended::BlackHole),
             Some(Err(TransferError::Cancelled)) => Err(Failure::interrupted(not_sent)),
+            Some(Err(error @ TransferError::NoAnswer(_))) => {
+                Err(Failure::new(format!("{not_sent}: {error}{}", all_have_to_run(&plan.relays, plan.hops))))
+            }
             Some(Err(error)) => Err(Failure::new(format!("{not_sent}: {error}"))),
             None => Err(Failure::new("the transfer has no outcome")),
         }
@@ -295,6 +298,21 @@ impl Done {
     }
 }
 
+/// What else to look at where nobody answers and each packet passes all of `relays`; nothing where some paths pass by one
+/// that is dead, or where it is one that was asked about anyway.
+fn all_have_to_run(relays: &[SocketAddr], hops: usize) -> String {
+    let count = relays.len();
+    if count < 2 || hops < count {
+        return String::new();
+    }
+    let relays: Vec<String> = relays.iter().map(SocketAddr::to_string).collect();
+    format!(
+        "; every packet passes all {count} relays, so each of them has to run: {}. With --hops 1 the others are used where \
+         one is dead",
+        relays.join(", ")
+    )
+}
+
 fn name_of(phase: Phase) -> &'static str {
     match phase {
         Phase::Greeting => "greeting",
@@ -302,5 +320,21 @@ fn name_of(phase: Phase) -> &'static str {
         Phase::Sending => "sending",
         Phase::Finishing => "checking",
         Phase::Over => "done",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_every_packet_passes_every_relay_it_is_said_that_each_has_to_run() {
+        let relays = ["127.0.0.1:4001", "127.0.0.1:4002"].map(|text| text.parse().unwrap());
+        let said = all_have_to_run(&relays, 2);
+        for part in ["all 2 relays", "127.0.0.1:4001, 127.0.0.1:4002", "--hops 1"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(all_have_to_run(&relays, 1), "");
+        assert_eq!(all_have_to_run(&relays[..1], 1), "");
     }
 }
