@@ -18,6 +18,7 @@ use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::overlay::message::Offer;
 use anabranch_proto::overlay::relay_node::RelayCounters;
 use anabranch_proto::overlay::wire::{MAX_DATAGRAM, Unreadable};
+use anabranch_proto::printable::printable;
 use anabranch_scenario::parameter_files;
 use clap::ValueEnum;
 use ipnet::IpNet;
@@ -177,10 +178,15 @@ pub fn waiting(place: impl fmt::Display) -> String {
     format!("waiting, place {place}: the receiver takes others' files first")
 }
 
+/// A path as it may be shown: the user's own files may have been named by others.
+pub fn shown_path(path: &Path) -> String {
+    printable(&path.display().to_string())
+}
+
 /// The offer of the file at `path` in blocks of `block` bytes, and the file; while it is hashed, a terminal
 /// shows how far that is, and Ctrl-C is heard.
 pub fn offer(path: &Path, block: u16, interrupt: &Interrupt) -> Result<(Offer, DiskSource), Failure> {
-    let title = path.display().to_string();
+    let title = shown_path(path);
     let file = File::open(path).map_err(|error| Failure::new(format!("cannot read {title}: {error}")))?;
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     offer_of(file, &name, &title, block, interrupt)

@@ -70,7 +70,8 @@ impl Parcel {
     }
 
     fn of_file(path: &Path, name: Option<&str>) -> Result<Parcel, Failure> {
-        let cannot = |why: &str| Failure::new(format!("cannot read {}: {why}", path.display()));
+        let title = network::shown_path(path);
+        let cannot = |why: &str| Failure::new(format!("cannot read {title}: {why}"));
         let metadata = path.metadata().map_err(|error| cannot(&error.to_string()))?;
         if !metadata.is_file() {
             return Err(cannot("neither a file nor a folder"));
@@ -84,7 +85,7 @@ impl Parcel {
         }
         Ok(Parcel {
             content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned) },
-            title: path.display().to_string(),
+            title,
             named: 1,
             names: vec![called],
             files: 1,
@@ -148,7 +149,7 @@ impl Parcel {
             say_renamed(archive.renamed().count, &archive.renamed().first);
         }
         let title = match paths {
-            [one] => one.display().to_string(),
+            [one] => network::shown_path(one),
             several => format!("{} files and folders", several.len()),
         };
         let (names, files, bytes) = (archive.names().to_vec(), archive.files(), archive.bytes());
@@ -245,5 +246,27 @@ impl Work<FileJob, FileDone> for ParcelSource {
             ParcelSource::Plain(source) => source.work(number, job),
             ParcelSource::Archive(source) => source.work(number, job),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn the_users_own_names_move_no_terminal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (odd, shown) = ("a\x1b[2J\n", r"a\u{1b}[2J\n");
+        let error = Parcel::of_file(&path(odd), None).unwrap_err();
+        assert!(error.words().contains(shown), "{}", error.words());
+        fs::write(path(odd), "x").unwrap();
+        assert!(Parcel::of_file(&path(odd), None).unwrap().title.ends_with(shown));
+        fs::create_dir(path("b\x1b")).unwrap();
+        let parcel = Parcel::of_several(&[path("b\x1b")]).unwrap();
+        assert!(parcel.not_sent().ends_with(r"b\u{1b} was not sent"), "{}", parcel.not_sent());
     }
 }

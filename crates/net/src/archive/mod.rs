@@ -127,6 +127,19 @@ mod tests {
     }
 
     #[test]
+    fn the_path_of_a_file_that_cannot_be_read_moves_no_terminal() {
+        let from = tempfile::tempdir().unwrap();
+        let path = from.path().join("a\x1b[2J\n");
+        fs::write(&path, "content").unwrap();
+        let archive = Archive::plan(std::slice::from_ref(&path)).unwrap();
+        let refusal = || archive.offer("x.tar", 1000, |_| false).unwrap_err().to_string();
+        fs::write(&path, "").unwrap();
+        assert!(refusal().ends_with(r"a\u{1b}[2J\n has become shorter"), "{}", refusal());
+        fs::remove_file(&path).unwrap();
+        assert!(refusal().contains(r"a\u{1b}[2J\n: "), "{}", refusal());
+    }
+
+    #[test]
     fn what_has_an_odd_name_is_sent_under_the_nearest_safe_one_and_none_is_lost() {
         use std::os::unix::ffi::OsStrExt;
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anabranch_proto::overlay::message::{FileName, Offer, safe_part};
+use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 
 use super::{BLOCK, MOST_DEPTH, MOST_ENTRIES, problem_of_path};
@@ -94,7 +95,7 @@ impl Archive {
             let name = archive.rename(own, FileName::of_own(&own.to_string_lossy()).as_str(), &mut taken);
             let metadata = fs::metadata(&whole).map_err(|error| at(path, &error))?;
             if !metadata.is_file() && !metadata.is_dir() {
-                return Err(invalid(format!("{}: neither a file nor a folder", path.display())));
+                return Err(invalid(format!("{}: neither a file nor a folder", shown(path))));
             }
             archive.add(&whole, name.clone(), &metadata, 1)?;
             archive.names.push(name);
@@ -105,7 +106,7 @@ impl Archive {
 
     fn add(&mut self, path: &Path, name: String, metadata: &fs::Metadata, depth: usize) -> io::Result<()> {
         if let Some(problem) = problem_of_path(&name) {
-            return Err(invalid(format!("{}: {problem} can't be sent", path.display())));
+            return Err(invalid(format!("{}: {problem} can't be sent", shown(path))));
         }
         if self.entries.len() == MOST_ENTRIES {
             return Err(invalid(format!("there are more than {MOST_ENTRIES} files and folders")));
@@ -145,7 +146,7 @@ impl Archive {
                 continue;
             }
             if depth == MOST_DEPTH {
-                return Err(invalid(format!("{}: more than {MOST_DEPTH} folders in each other", path.display())));
+                return Err(invalid(format!("{}: more than {MOST_DEPTH} folders in each other", shown(&path))));
             }
             let metadata = entry.metadata().map_err(|error| at(&path, &error))?;
             let part = safe_part(&file_name.to_string_lossy());
@@ -299,7 +300,7 @@ impl ArchiveSource {
         let Some((_, file)) = &mut self.open else { return Err(io::ErrorKind::NotFound.into()) };
         let read = file.seek(SeekFrom::Start(within)).and_then(|_| file.read_exact(&mut bytes[..some]));
         read.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => invalid(format!("{} has become shorter", entry.path.display())),
+            io::ErrorKind::UnexpectedEof => invalid(format!("{} has become shorter", shown(&entry.path))),
             _ => at(&entry.path, &error),
         })?;
         Ok(some)
@@ -335,7 +336,12 @@ fn is_program(_: &fs::Metadata) -> bool {
 }
 
 fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
+}
+
+/// `path` as it may be shown: the user's own files may have been named by others.
+fn shown(path: &Path) -> String {
+    printable(&path.display().to_string())
 }
 
 fn invalid(message: String) -> io::Error {
