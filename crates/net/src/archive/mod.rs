@@ -126,6 +126,27 @@ mod tests {
         assert_eq!((archive.files(), archive.left_out()), (1, 2));
     }
 
+    /// Its path is too long for the system: nobody opens it, while permissions would not stop root.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_cannot_be_opened_is_refused_before_anything_is_read() {
+        let from = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(from.path()).unwrap();
+        let mut root = base.join("short");
+        while root.as_os_str().len() < 3800 {
+            root.push("d".repeat(100));
+        }
+        fs::create_dir_all(&root).unwrap();
+        let name = "f".repeat(150);
+        fs::write(root.join(&name), "x").unwrap();
+        assert!(Archive::plan(std::slice::from_ref(&root)).is_ok());
+        let longer = base.join("l".repeat("short".len() + 4050 - root.as_os_str().len()));
+        fs::rename(base.join("short"), &longer).unwrap();
+        let root = longer.join(root.strip_prefix(base.join("short")).unwrap());
+        let error = Archive::plan(&[root]).unwrap_err().to_string();
+        assert!(error.contains("name too long"), "{error}");
+    }
+
     #[test]
     fn the_path_of_a_file_that_cannot_be_read_moves_no_terminal() {
         let from = tempfile::tempdir().unwrap();

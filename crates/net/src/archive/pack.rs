@@ -112,6 +112,10 @@ impl Archive {
             return Err(invalid(format!("there are more than {MOST_ENTRIES} files and folders")));
         }
         let length = metadata.is_file().then_some(metadata.len());
+        if length.is_some() {
+            // Before anybody is told a code.
+            File::open(path).map_err(|error| at(path, &error))?;
+        }
         let modified = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         let mut entry = Entry {
             start: self.length,
