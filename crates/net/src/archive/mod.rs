@@ -295,6 +295,20 @@ mod tests {
     }
 
     #[test]
+    fn no_more_folders_are_made_than_are_taken_whatever_was_announced() {
+        use tar::EntryType::{Directory, Regular};
+        // Four folders by two entries and a file, one of them twice.
+        let bytes = [forged(Directory, b"a/b", b""), forged(Directory, b"a/b/", b""), forged(Regular, b"c/d/e", b"x")];
+        let (bytes, announced) = (bytes.concat(), Bounds { files: 1, bytes: 1 });
+        let unpack = |folders| {
+            let to = tempfile::tempdir().unwrap();
+            unpack::unpack_within(Cursor::new(&bytes), to.path(), announced, folders).map(|()| tree(to.path()).len())
+        };
+        assert_eq!(unpack(4).unwrap(), 5);
+        assert!(unpack(3).unwrap_err().to_string().contains("more folders than are taken"));
+    }
+
+    #[test]
     fn an_archive_that_ends_too_soon_or_too_late_is_refused() {
         let from = tempfile::tempdir().unwrap();
         fs::write(from.path().join("a"), vec![7; 2000]).unwrap();

@@ -31,6 +31,16 @@ pub struct Bounds {
 /// When something in it is not as it should be, or can't be written. What has been unpacked stays for
 /// whoever owns the folder to remove.
 pub fn unpack(archive: impl Read, folder: &Path, announced: Bounds) -> io::Result<()> {
+    unpack_within(archive, folder, announced, MOST_ENTRIES)
+}
+
+/// The same, but for the folders that are made, at most `folders`.
+pub(super) fn unpack_within(
+    archive: impl Read,
+    folder: &Path,
+    announced: Bounds,
+    mut folders: usize,
+) -> io::Result<()> {
     let mut archive = tar::Archive::new(archive);
     let mut left = announced;
     let mut long_name: Option<Vec<u8>> = None;
@@ -69,8 +79,15 @@ pub fn unpack(archive: impl Read, folder: &Path, announced: Bounds) -> io::Resul
             None => return Err(wrong("it has an empty path")),
         };
         let at = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {name}: {error}"));
+        // Each costs the disk, whatever was announced, and one path makes many.
+        let mut make_folders = |path: &Path| {
+            let new = path.ancestors().take_while(|path| !path.is_dir()).count();
+            let over = || wrong("it has more folders than are taken");
+            folders = folders.checked_sub(new).ok_or_else(over)?;
+            fs::create_dir_all(path).map_err(at)
+        };
         if kind.is_dir() {
-            fs::create_dir_all(parent.join(last)).map_err(at)?;
+            make_folders(&parent.join(last))?;
         } else if kind.is_file() {
             let over = || wrong("it has more than was announced");
             left.files = left.files.checked_sub(1).ok_or_else(over)?;
@@ -78,7 +95,7 @@ pub fn unpack(archive: impl Read, folder: &Path, announced: Bounds) -> io::Resul
             if !seen.insert(name.to_owned()) {
                 return Err(wrong(&format!("{name} comes twice")));
             }
-            fs::create_dir_all(&parent).map_err(at)?;
+            make_folders(&parent)?;
             let mode = entry.header().mode().unwrap_or(0);
             let modified = entry.header().mtime().unwrap_or(0);
             let file = create(&parent, last, mode & 0o100 != 0).map_err(at)?;
