@@ -61,6 +61,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     {
         return Err(Failure::new(format!("--listen {listen}: the relays of {} are of the other family", named.by)));
     }
+    args.address.map_or(Ok(()), |address| check_address(address, &named))?;
     check_folder(&args.out)?;
     // It can be done without; whoever has no folder for it receives all the same.
     let without = |why: Failure| {
@@ -112,12 +113,30 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
+/// Whether the relays that are named can send to `address`: the sender refuses another only once the code is spent.
+fn check_address(address: SocketAddr, named: &Named) -> Result<(), Failure> {
+    let canonical = wire::canonical(address);
+    if let Some(problem) = wire::problem_of_address(canonical) {
+        return Err(Failure::new(format!(
+            "--address {address} has {problem}; expected the IP:PORT at which the relays reach this machine"
+        )));
+    }
+    if named.relays.like(canonical).is_none() {
+        return Err(Failure::new(format!("--address {address}: the relays of {} are of the other family", named.by)));
+    }
+    Ok(())
+}
+
 /// Whether files could be kept in `folder`, which is not made: a code is good for one try, and would be spent.
 fn check_folder(folder: &Path) -> Result<(), Failure> {
     let mut above = folder.ancestors().map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
-    let there = above.find(|path| path.exists()).unwrap_or(Path::new("."));
+    // A link that leads nowhere is there, too: no folder can be made in its place.
+    let there = above.find(|path| path.symlink_metadata().is_ok()).unwrap_or(Path::new("."));
     let cannot =
         |why: &dyn std::fmt::Display| Failure::new(format!("cannot keep files in {}: {why}", folder.display()));
+    if !there.exists() {
+        return Err(cannot(&format_args!("{} is a link that leads nowhere; expected a folder", there.display())));
+    }
     if !there.is_dir() {
         return Err(cannot(&format_args!("{} is a file; expected a folder", there.display())));
     }
@@ -395,4 +414,54 @@ fn report(args: &Args, offer: &Offer, names: &[String], seconds: f64) -> Result<
         print_line!("received {}: {} files, {bytes}, hash right", paths.join(", "), offer.files)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use anabranch_net::relay_list;
+
+    use super::*;
+
+    fn named(relays: &[&str]) -> Named {
+        let relays = relay_list::collect(relays, &relay_list::numeric).unwrap();
+        Named { relays, by: "--relays".to_owned(), by_option: true }
+    }
+
+    #[test]
+    fn an_address_that_the_relays_cannot_reach_is_refused_before_the_code_is_spent() {
+        let (v4, v6) = (named(&["127.0.0.1:4000"]), named(&["[::1]:4000"]));
+        let check =
+            |address: &str, named| check_address(address.parse().unwrap(), named).map_err(|why| why.words().to_owned());
+        for (address, named, says) in [
+            ("0.0.0.0:0", &v4, "--address 0.0.0.0:0 has port 0"),
+            ("0.0.0.0:7", &v4, "--address 0.0.0.0:7 has the unspecified address"),
+            ("[::1]:7", &v4, "--address [::1]:7: the relays of --relays are of the other family"),
+            ("127.0.0.1:7", &v6, "of the other family"),
+        ] {
+            let error = check(address, named).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        for (address, named) in [("127.0.0.1:7", &v4), ("[::ffff:127.0.0.1]:7", &v4), ("[::1]:7", &v6)] {
+            assert_eq!(check(address, named), Ok(()));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_nowhere_is_refused_before_the_code_is_spent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| -> PathBuf { folder.path().join(name) };
+        std::os::unix::fs::symlink("missing", path("dang")).unwrap();
+        for out in ["dang", "dang/sub"] {
+            let error = check_folder(&path(out)).unwrap_err();
+            assert!(error.words().contains("dang is a link that leads nowhere"), "{}", error.words());
+        }
+        std::os::unix::fs::symlink(folder.path(), path("good")).unwrap();
+        for out in ["good", "good/sub", "new/sub"] {
+            assert!(check_folder(&path(out)).is_ok(), "{out}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is made");
+    }
 }
