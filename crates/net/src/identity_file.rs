@@ -76,6 +76,9 @@ pub enum IdentityError {
     /// Its owner is not the only one who can read it.
     #[error("others can read the key {0}, or write it: chmod 600 {0}")]
     Open(String),
+    /// It is a link to what is not there.
+    #[error("the key {0} is a link that leads nowhere: remove it, and a new one is made, or mend what it leads to")]
+    Dangling(String),
     /// There is no folder for it.
     #[error(
         "where is the key to be kept? neither XDG_CONFIG_HOME nor HOME is a folder's path; name a file with --identity"
@@ -161,6 +164,10 @@ pub fn load<K: KeyPair>(path: &Path) -> Result<Option<K>, IdentityError> {
 pub fn load_or_make<K: KeyPair>(path: &Path) -> Result<K, IdentityError> {
     if let Some(pair) = load(path)? {
         return Ok(pair);
+    }
+    // Nothing is made in a link's place, nor where it leads.
+    if path.is_symlink() {
+        return Err(IdentityError::Dangling(path.display().to_string()));
     }
     let pair = K::generate();
     match save(pair.secret(), path) {
@@ -284,6 +291,18 @@ mod tests {
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
         assert!(load(&path).unwrap().is_some());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_nowhere_is_said_to_be_one_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::os::unix::fs::symlink("missing", &path).unwrap();
+        let error = load_or_make(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("{} is a link that leads nowhere", path.display())), "{error}");
+        assert!(load(&path).unwrap().is_none() && path.is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -74,13 +74,19 @@ impl fmt::Display for SetupError {
                  on a network choose one that learns (see `anabranch controllers`)"
             ),
             SetupError::Parameter(name, error) => write!(f, "controller \"{name}\": {error}"),
-            SetupError::Hops { hops: 0, .. } => write!(f, "a path has at least 1 relay, not 0"),
+            SetupError::Hops { hops: 0, .. } => write!(f, "--hops 0: a path has at least 1 relay"),
             SetupError::Hops { hops, relays } if hops > relays => {
-                write!(f, "{hops} relays for each packet are asked for, but only {relays} are known")
+                let asked = if *hops == 1 { "relay for each packet is" } else { "relays for each packet are" };
+                write!(f, "--hops {hops}: {hops} {asked} asked for, but ")?;
+                match relays {
+                    0 => f.write_str("none is known beside the receiver"),
+                    1 => f.write_str("only 1 is known"),
+                    relays => write!(f, "only {relays} are known"),
+                }
             }
-            SetupError::Hops { hops, .. } => write!(f, "a path has at most {MAX_RELAYS} relays, not {hops}"),
+            SetupError::Hops { hops, .. } => write!(f, "--hops {hops}: a path has at most {MAX_RELAYS} relays"),
             SetupError::Unlimited(name) => {
-                write!(f, "the controller \"{name}\" limits nothing: an upload limit is needed")
+                write!(f, "the controller \"{name}\" limits nothing: an upload limit is needed, --upload RATE")
             }
         }
     }
@@ -165,9 +171,9 @@ mod tests {
     fn what_can_not_send_is_refused_with_the_reason() {
         for (setup, says) in [
             (setup("perfect", 2), "only in simulation"),
-            (setup("random", 2), "an upload limit is needed"),
-            (setup("q-learning", 0), "at least 1"),
-            (setup("q-learning", 4), "only 3 are known"),
+            (setup("random", 2), "an upload limit is needed, --upload RATE"),
+            (setup("q-learning", 0), "--hops 0: a path has at least 1 relay"),
+            (setup("q-learning", 4), "--hops 4: 4 relays for each packet are asked for, but only 3 are known"),
             (SenderSetup { parameters: "epsilom = 1".parse().unwrap(), ..setup("q-learning", 3) }, "epsilom"),
         ] {
             let error = setup.build().unwrap_err().to_string();
@@ -176,6 +182,17 @@ mod tests {
         assert!(setup("q-learning", 3).build().is_ok());
         let upload = Some(Rate::from_bytes_per_sec(1_000_000));
         assert!(SenderSetup { upload, ..setup("random", 3) }.build().is_ok());
+    }
+
+    #[test]
+    fn a_wrong_number_of_relays_names_its_option_in_the_singular_too() {
+        for (hops, relays, says) in [
+            (1, 0, "--hops 1: 1 relay for each packet is asked for, but none is known beside the receiver"),
+            (2, 1, "--hops 2: 2 relays for each packet are asked for, but only 1 is known"),
+            (MAX_RELAYS + 1, usize::MAX, "--hops 9: a path has at most 8 relays"),
+        ] {
+            assert_eq!(check_hops(hops, relays).unwrap_err().to_string(), says);
+        }
     }
 
     #[test]

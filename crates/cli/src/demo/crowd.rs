@@ -48,11 +48,7 @@ struct Totals {
 
 /// Lets `peers` peers send for as long as asked, and prints what was measured.
 pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failure> {
-    // Each packet has a source and a destination that are not among its relays.
-    setup::check_hops(args.hops, peers.saturating_sub(2))?;
-    if peers > MAX_PEERS {
-        return Err(Failure::new(format!("--senders {peers}: expected at most {MAX_PEERS} peers")));
-    }
+    check_peers(peers, args.hops)?;
     let limit = args.limit.unwrap_or(LIMIT);
     let phases = super::phases(args.seed, peers);
     let crowd = Crowd {
@@ -117,6 +113,20 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
 
 fn figures(name: &str, measured: f64, predicted: f64, digits: usize) -> [Cell; 3] {
     [Cell::text(name), Cell::number(measured, digits), Cell::number(predicted, digits)]
+}
+
+/// Refuses fewer or more peers than can be, and numbers of relays that can't.
+fn check_peers(peers: usize, hops: usize) -> Result<(), Failure> {
+    setup::check_hops(hops, usize::MAX)?;
+    // Each packet has a source and a destination that are not among its relays.
+    let least = hops + 2;
+    if (least..=MAX_PEERS).contains(&peers) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "--senders {peers}: expected {least} to {MAX_PEERS} peers, for a packet's source and destination are not among its \
+         relays (--hops {hops})"
+    )))
 }
 
 fn limits_nothing(args: &Args) -> bool {
@@ -236,4 +246,25 @@ fn print_figures(
         counters.overflowed
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_peers_that_cannot_be_is_refused_with_what_can() {
+        let check = |peers, hops| check_peers(peers, hops).map_err(|why| why.words().to_owned());
+        for (peers, hops, says) in [
+            (4, 3, "--senders 4: expected 5 to 200 peers"),
+            (0, 1, "--senders 0: expected 3 to 200 peers"),
+            (201, 3, "--senders 201: expected 5 to 200 peers"),
+            (20, 9, "--hops 9: "),
+            (20, 0, "--hops 0: "),
+        ] {
+            let error = check(peers, hops).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        assert_eq!((check(5, 3), check(200, 8)), (Ok(()), Ok(())));
+    }
 }

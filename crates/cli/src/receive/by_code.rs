@@ -288,7 +288,7 @@ fn spelt(to: SocketAddr, socket: &UdpSocket) -> SocketAddr {
 fn agree(args: &Args, named: &Named, key: Option<Identity>, interrupt: &Interrupt) -> Result<Agreed, Failure> {
     let identity = key.unwrap_or_else(Identity::generate);
     let number = args.code.as_ref().map(|code| code.number);
-    let socket = |relay: SocketAddr| UdpSocket::bind(args.listen.unwrap_or_else(|| network::any_address(relay)));
+    let socket = |relay| socket_for(args.listen, relay);
     let work = async {
         let found = meeting::first_that_answers(named.relays.preferred(), Side::Receiver, number, socket).await;
         let (mut mailbox, rendezvous, socket) = found.map_err(not_received)?;
@@ -336,6 +336,12 @@ fn agree(args: &Args, named: &Named, key: Option<Identity>, interrupt: &Interrup
     Ok(Agreed { offer, identity, address, socket, archive: None })
 }
 
+/// A socket from which `relay` is reached, where it is said where it is to be.
+fn socket_for(listen: Option<SocketAddr>, relay: SocketAddr) -> io::Result<UdpSocket> {
+    let Some(listen) = listen else { return meeting::any_socket(relay) };
+    UdpSocket::bind(listen).map_err(|error| io::Error::new(error.kind(), format!("--listen {listen}: {error}")))
+}
+
 fn not_received(error: MeetError) -> Failure {
     Failure::new(format!("nothing was received: {error}"))
 }
@@ -374,8 +380,12 @@ fn bytes_in(folder: &Path) -> io::Result<u64> {
 fn shown(offer: &Offer) -> String {
     let names: Vec<String> = offer.names.iter().map(|name| printable(name)).collect();
     let more = if offer.more_names > 0 { format!(" and {} more", offer.more_names) } else { String::new() };
-    let files = if offer.files == 1 { "1 file".to_owned() } else { format!("{} files", offer.files) };
-    format!("{}{more}, {files}, {}", names.join(", "), Amount(offer.bytes as f64))
+    format!("{}{more}, {}, {}", names.join(", "), counted(offer.files), Amount(offer.bytes as f64))
+}
+
+/// So many files, for people.
+fn counted(files: u64) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
 }
 
 /// Shows what is offered and, on a terminal, asks whether it is wanted; why not.
@@ -411,7 +421,7 @@ fn report(args: &Args, offer: &Offer, names: &[String], seconds: f64) -> Result<
         print_line!("{summary}")?;
     } else if offer.packing == Packing::Tar {
         let bytes = Amount(offer.bytes as f64);
-        print_line!("received {}: {} files, {bytes}, hash right", paths.join(", "), offer.files)?;
+        print_line!("received {}: {}, {bytes}, hash right", paths.join(", "), counted(offer.files))?;
     }
     Ok(())
 }
@@ -463,5 +473,18 @@ mod tests {
             assert!(check_folder(&path(out)).is_ok(), "{out}");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is made");
+    }
+
+    #[test]
+    fn an_address_that_is_taken_is_named_with_its_option() {
+        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let listen = taken.local_addr().unwrap();
+        let error = not_received(MeetError::Socket(socket_for(Some(listen), listen).unwrap_err()));
+        assert!(error.words().contains(&format!("--listen {listen}: ")), "{}", error.words());
+    }
+
+    #[test]
+    fn one_file_is_not_files() {
+        assert_eq!([0, 1, 2].map(counted), ["0 files", "1 file", "2 files"]);
     }
 }

@@ -311,7 +311,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         ),
         (refusal(&["demo", "--set", "tolerated_loss=5", "--out", "wrong"], path), "between 0.01 and 0.9"),
         (refusal(&["demo", "--controller", "perfect"], path), "only in simulation"),
-        (refusal(&["demo", "--senders", "4"], path), "only 2 are known"),
+        (refusal(&["demo", "--senders", "4"], path), "--senders 4: expected 5 to 200 peers"),
         (refusal(&["demo", "--hops", "9"], path), "at most 8"),
         (refusal(&["demo", "missing"], path), "cannot read missing"),
         (refusal(&["demo", "--out", "file"], path), "cannot keep files in file"),
