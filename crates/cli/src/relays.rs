@@ -40,6 +40,11 @@ pub struct Named {
 }
 
 impl RelaysArg {
+    /// Whether the option was given.
+    pub fn is_given(&self) -> bool {
+        self.relays.is_some()
+    }
+
     /// Those that are named, looked up now.
     pub fn load(&self) -> Result<Named, Failure> {
         if let Some(said) = &self.relays {

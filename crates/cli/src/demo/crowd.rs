@@ -14,11 +14,11 @@ use anabranch_proto::overlay::wire;
 use anabranch_proto::seal;
 use anabranch_report::{Cell, Table};
 
-use super::Args;
 use super::page::{self, Page};
 use super::predict::{self, Figures};
 use super::series::{self, Series};
 use super::view::View;
+use super::{Args, SECONDS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
@@ -49,6 +49,7 @@ struct Totals {
 /// Lets `peers` peers send for as long as asked, and prints what was measured.
 pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failure> {
     check_peers(peers, args.hops)?;
+    let run_seconds = args.seconds.unwrap_or(SECONDS);
     let limit = args.limit.unwrap_or(LIMIT);
     let phases = super::phases(args.seed, peers);
     let crowd = Crowd {
@@ -81,17 +82,17 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
         args.hops,
         args.controller.name,
         args.seed,
-        args.seconds
+        run_seconds
     )?;
     let ceiling = physical::all_senders(limit, args.hops, &sizes);
     let mut series = Series::new(vec![limit; peers - 1]);
-    let totals = measure(&mut runtime, interrupt, &mut series, args.seconds, &sizes, ceiling)?;
-    let seconds = args.seconds as f64;
+    let totals = measure(&mut runtime, interrupt, &mut series, run_seconds, &sizes, ceiling)?;
+    let seconds = run_seconds as f64;
     let measured = Figures {
         received_bytes_per_s: totals.delivered as f64 * sizes.packet / (seconds * peers as f64),
         drop_percent: 100.0 * (totals.refused_data + totals.refused_acks) as f64 / totals.received.max(1) as f64,
     };
-    let predicted = predict::predict(&crowd, args.seconds, wire::ack_len(&route))?;
+    let predicted = predict::predict(&crowd, run_seconds, wire::ack_len(&route))?;
     print_figures(&runtime, &totals, &measured, &predicted, ceiling, args.hops, &sizes)?;
     let table = Table::new("Measured and simulated", ["", "measured", "simulated"])
         .row(figures("received, B/s a peer", measured.received_bytes_per_s, predicted.received_bytes_per_s, 0))
@@ -101,7 +102,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
         meta: vec![
             ("controller", args.controller.name.to_owned()),
             ("seed", args.seed.to_string()),
-            ("wall clock", format!("{} s", args.seconds)),
+            ("wall clock", format!("{run_seconds} s")),
         ],
         series: &series,
         ceiling: ceiling * peers as f64,

@@ -36,6 +36,9 @@ const SPAN: Duration = Duration::from_millis(100);
 const ACCESS: Duration = Duration::from_millis(5);
 const JITTER: f64 = 0.1;
 
+/// How long all send where nothing else is said.
+const SECONDS: u64 = 30;
+
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -72,9 +75,9 @@ pub struct Args {
     /// Decides positions, phases and random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How long all send
-    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    /// How long all send [default: 30]
+    #[arg(long, value_name = "S", requires = "senders", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
     /// Size of the file that is made, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 6_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     size: u64,
@@ -93,10 +96,21 @@ pub struct Args {
 /// Runs the demo.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
+    check(args)?;
     match args.senders {
         None | Some(1) => one_file::run(args, &interrupt),
         Some(peers) => crowd::run(args, peers, &interrupt),
     }
+}
+
+/// Refuses what would be ignored.
+fn check(args: &Args) -> Result<(), Failure> {
+    if args.senders == Some(1) && args.seconds.is_some() {
+        return Err(Failure::new(
+            "--seconds is for peers that all send: with --senders 1 a file is sent, however long it takes",
+        ));
+    }
+    Ok(())
 }
 
 /// When each node's windows begin: as the simulator draws it.
@@ -117,4 +131,28 @@ fn delays(seed: u64, nodes: usize) -> impl FnMut(u32) -> NodeDelay {
 
 fn delay_model() -> DelayModel {
     DelayModel::Plane { span: SPAN, access: ACCESS, stretch: 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_time_for_which_nobody_would_send_is_refused() {
+        let parse = |line: &str| Line::try_parse_from(line.split_whitespace()).map(|line| line.args);
+        assert!(parse("demo --seconds 1").unwrap_err().to_string().contains("--senders"));
+        let refused = check(&parse("demo --senders 1 --seconds 1").unwrap()).unwrap_err();
+        assert!(refused.words().contains("--seconds"), "{}", refused.words());
+        for line in ["demo", "demo --senders 1", "demo --senders 20", "demo --senders 20 --seconds 1"] {
+            assert!(check(&parse(line).unwrap()).is_ok(), "{line}");
+        }
+    }
 }

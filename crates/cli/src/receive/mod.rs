@@ -82,13 +82,27 @@ pub struct Args {
 
 /// Receives what the code is for, or until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let listen = where_to_listen(args)?;
     let interrupt = Interrupt::listen()?;
+    match listen {
+        Some(listen) => at_address(args, listen, &interrupt),
+        None => by_code::run(args, &interrupt),
+    }
+}
+
+/// The address of a receiver at an address, none of one by a code; what would be ignored is refused.
+fn where_to_listen(args: &Args) -> Result<Option<SocketAddr>, Failure> {
     match args.listen {
-        Some(listen) if args.code.is_none() && args.address.is_none() => at_address(args, listen, &interrupt),
+        Some(_) if args.code.is_none() && args.address.is_none() => match (args.yes, args.relays.is_given()) {
+            (false, false) => Ok(args.listen),
+            _ => Err(Failure::new(
+                "--yes and --relays are for a receiver by a code: expected CODE beside --listen, or neither of them",
+            )),
+        },
         _ if args.once || !args.allow.is_empty() => {
             Err(Failure::new("--once and --allow are for a receiver at an address: expected --listen and no code"))
         }
-        _ => by_code::run(args, &interrupt),
+        _ => Ok(None),
     }
 }
 
@@ -128,4 +142,42 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     network::say(args.json, &line);
     let more = [("blocks", counters.blocks), ("duplicate_blocks", counters.duplicates)];
     taken.end(manner, more.map(|(key, count)| (key.to_owned(), count.into())).into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn what_one_kind_of_receiver_would_ignore_is_refused() {
+        let listen = |line: &str| {
+            let args = Line::try_parse_from(line.split_whitespace()).unwrap().args;
+            where_to_listen(&args).map_err(|why| why.words().to_owned())
+        };
+        let at = Some("127.0.0.1:7".parse().unwrap());
+        for (line, is) in [
+            ("receive --listen 127.0.0.1:7", at),
+            ("receive --listen 127.0.0.1:7 --once", at),
+            ("receive --yes --relays 127.0.0.1:1", None),
+            ("receive 7-crowfoot-orlando --listen 127.0.0.1:7 --yes --relays 127.0.0.1:1", None),
+            ("receive --listen 127.0.0.1:7 --address 127.0.0.1:8 --yes", None),
+        ] {
+            assert_eq!(listen(line), Ok(is), "{line}");
+        }
+        for (line, says) in [
+            ("receive --listen 127.0.0.1:7 --yes", "--yes"),
+            ("receive --listen 127.0.0.1:7 --relays 127.0.0.1:1", "--relays"),
+            ("receive 7-crowfoot-orlando --listen 127.0.0.1:7 --once", "--once"),
+        ] {
+            assert!(listen(line).unwrap_err().contains(says), "{line}");
+        }
+    }
 }
