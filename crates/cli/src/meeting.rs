@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_rendezvous::client::{Mailbox, MeetError};
 use anabranch_rendezvous::frame::Side;
@@ -19,6 +19,13 @@ const BUSY: Duration = Duration::from_millis(1_100);
 
 /// This many times.
 const MOST_BUSY: u32 = 3;
+
+/// So long the socket with which a silent rendezvous was asked may be held: a connection is closed for three probe timeouts
+/// (RFC 9000, 10.2), each of a second where nothing was heard.
+const HELD: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether it is let go.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// So long what was dropped may take to say that it leaves: a rendezvous that hears nothing keeps a mailbox for a while.
 const GOODBYE: Duration = Duration::from_millis(100);
@@ -47,7 +54,8 @@ pub async fn first_that_answers(
     let mut nobody = None;
     let mut left = relays.iter();
     while let Some(&relay) = left.next() {
-        let socket = socket(relay).map_err(MeetError::Socket)?;
+        let held = if nobody.is_some() { HELD } else { Duration::ZERO };
+        let socket = once_let_go(held, || socket(relay)).await.map_err(MeetError::Socket)?;
         let clone = socket.try_clone().map_err(MeetError::Socket)?;
         let mut opened = Mailbox::open(clone, relay, side, number).await;
         for _ in 0..MOST_BUSY {
@@ -70,6 +78,19 @@ pub async fn first_that_answers(
         }
     }
     Err(nobody.unwrap_or_else(|| MeetError::Socket(io::ErrorKind::AddrNotAvailable.into())))
+}
+
+/// The socket of `bind`, whose address may be `held` for so long by the one before.
+async fn once_let_go(held: Duration, bind: impl Fn() -> io::Result<UdpSocket>) -> io::Result<UdpSocket> {
+    let began = Instant::now();
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < held => {
+                tokio::time::sleep(LOOK).await;
+            }
+            bound => return bound,
+        }
+    }
 }
 
 /// That a rendezvous was skipped because of `error`: its relay may be one that every packet has to pass.
@@ -96,5 +117,18 @@ mod tests {
         let said = skipped(&MeetError::NobodyAnswers(dead), next);
         assert_eq!(said, "no rendezvous answers at 127.0.0.1:4001; asking the next one, at 127.0.0.1:4002");
         assert!(skipped(&MeetError::Busy(dead), next).contains("the rendezvous at 127.0.0.1:4001 has too much to do"));
+    }
+    #[test]
+    fn an_address_that_the_socket_before_still_holds_is_waited_for() {
+        let before = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = before.local_addr().unwrap();
+        let bound = |held| quic::runtime().unwrap().block_on(once_let_go(held, || UdpSocket::bind(address)));
+        assert_eq!(bound(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let letting_go = std::thread::spawn(move || {
+            std::thread::sleep(LOOK * 2);
+            drop(before);
+        });
+        assert!(bound(HELD).is_ok());
+        letting_go.join().unwrap();
     }
 }
