@@ -181,6 +181,67 @@ fn datagrams_of_one_sender_are_a_stream_and_silence_is_reported() {
     assert!(taken.to_string().contains(&format!("udp://{free}")), "{taken}");
 }
 
+/// A source of datagrams that waits as long as by default, and where they go to.
+fn datagrams() -> (Input, Receiver<Cut>, SocketAddr) {
+    let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let source = Source::parse(&format!("udp://{free}"), false).unwrap();
+    let (input, cuts) = Input::start(source, &SourceOptions::default()).unwrap();
+    (input, cuts, free)
+}
+
+/// Sends `bytes` from a socket of its own, which is kept.
+fn send_all(bytes: &[u8], to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for datagram in bytes.chunks(1316) {
+        socket.send_to(datagram, to).unwrap();
+    }
+    socket
+}
+
+#[test]
+fn whoever_sends_no_transport_stream_holds_no_source_of_datagrams() {
+    let (input, mut cuts, to) = datagrams();
+    let status = input.status();
+    let stranger = send_all(&[0; 1000], to);
+    until_status(&status, InputState::Waiting, "is no MPEG transport stream");
+    send_all(CLIP, to);
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP);
+    assert_eq!(status.get().skipped_bytes, 0);
+    drop(input);
+
+    // Nor does who goes on with something else.
+    let (input, mut cuts, to) = datagrams();
+    let status = input.status();
+    let sender = send_all(&CLIP[..1316], to);
+    until("it is heard", || status.get().received_bytes == 1316);
+    for _ in 0..80 {
+        sender.send_to(&[0; 1000], to).unwrap();
+    }
+    until("it is let go", || status.get().detail.is_some_and(|words| words.contains("no MPEG transport stream")));
+    while cuts.try_recv().is_ok() {}
+    stranger.send_to(&[0; 1000], to).unwrap();
+    send_all(CLIP, to);
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "another is heard at once, from its beginning");
+    assert_eq!(status.get().restarts, 1);
+}
+
+#[test]
+fn an_encoder_that_is_started_again_takes_its_place_after_a_second() {
+    let (input, mut cuts, to) = datagrams();
+    let _old = send_all(&CLIP[..1316 * 10], to);
+    assert_eq!(received(&mut cuts, 1316 * 10), &CLIP[..1316 * 10]);
+    let began = Instant::now();
+    // What comes before its time is not taken.
+    let new = send_all(&CLIP[..1316], to);
+    std::thread::sleep(Duration::from_millis(1200));
+    for datagram in CLIP.chunks(1316) {
+        new.send_to(datagram, to).unwrap();
+    }
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "it begins anew");
+    assert!(began.elapsed() < SourceOptions::default().stall / 2, "{:?}", began.elapsed());
+    assert_eq!((input.status().get().restarts, input.status().get().skipped_bytes), (1, 0));
+}
+
 #[test]
 fn datagrams_to_a_group_are_received() {
     let sender = socket2::Socket::from(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());

@@ -101,6 +101,11 @@ impl Feed {
         }
     }
 
+    /// How it goes.
+    pub fn status(&self) -> Status {
+        self.status.clone()
+    }
+
     /// Another connection, process or sender begins.
     pub fn begin(&mut self, detail: impl Into<String>) {
         self.cutter.restart();
