@@ -361,6 +361,21 @@ fn what_is_no_regular_file_is_read_as_it_comes_and_nobody_waits_for_its_writer()
 }
 
 #[test]
+fn what_a_program_in_ffmpegs_place_leaves_running_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ffmpeg");
+    // What goes on holds its standard error.
+    std::fs::write(&program, "#!/bin/sh\nsleep 20 >/dev/null &\necho cannot read >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let options = SourceOptions { ffmpeg: program, ..SourceOptions::default() };
+    let began = Instant::now();
+    let (input, _cuts) = Input::start(Source::parse("x", true).unwrap(), &options).unwrap();
+    until_status(&input.status(), InputState::Failed, "ffmpeg ended (exit status: 1): cannot read");
+    drop(input);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_missing_ffmpeg_and_its_last_words_are_reported() {
     let options = SourceOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..SourceOptions::default() };
     let (input, _cuts) = Input::start(Source::parse("x", true).unwrap(), &options).unwrap();

@@ -21,7 +21,7 @@ use super::source::redact;
 const LINES: usize = 5;
 const LINE: u64 = 500;
 
-/// When its output is over, it has so long to end.
+/// When its output is over, it has so long to end; then what it said is waited for so long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What it is to do.
@@ -118,8 +118,10 @@ impl Ffmpeg {
         // It may have ended.
         let _ = self.child.kill();
         let status = self.child.wait().ok();
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
+        // What it has started may hold its standard error open, and may run for good: the thread ends with that.
+        let ended = Instant::now();
+        while ended.elapsed() < FAREWELL && self.listener.as_ref().is_some_and(|listener| !listener.is_finished()) {
+            sleep(FAREWELL / 20).await;
         }
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let said = lines.iter().fold(String::new(), |said, line| format!("{said}: {line}"));
