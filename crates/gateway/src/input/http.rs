@@ -22,6 +22,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use super::InputError;
 use super::backoff::Backoff;
 use super::feed::{Ending, Feed, Read};
+use super::source::port;
 
 /// A server has so long for each of connecting, its part of TLS, and the head of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -137,7 +138,7 @@ impl Pull {
         let is_secure = url.scheme() == Some(&Scheme::HTTPS);
         let authority = url.authority().expect("it was checked where it came from");
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let port = port(url).expect("it was checked where it came from");
         let silent = || Failure::Silent(authority.to_string());
         let unreachable = |error| Failure::Unreachable { host: authority.to_string(), error };
 
@@ -225,7 +226,7 @@ fn redirect(base: &Uri, location: &str) -> Option<Uri> {
         "http" => scheme == "http",
         _ => false,
     };
-    let authority = url.authority()?;
+    let (authority, _) = (url.authority()?, port(&url)?);
     (is_readable && !authority.host().is_empty() && !authority.as_str().contains('@')).then_some(url)
 }
 
@@ -261,6 +262,8 @@ mod tests {
             ("", None),
             ("ftp://other/", None),
             ("http://user@other/", None),
+            ("http://other:99999/", None),
+            ("http://other:0/", None),
         ] {
             assert_eq!(sent_to(base, location).as_deref(), expected, "{location}");
         }

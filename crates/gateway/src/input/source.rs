@@ -142,6 +142,18 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
 }
 
+/// The port that a URL names, or that of its scheme (RFC 9110, 4.2); none if it names one that does not exist.
+pub(super) fn port(url: &Uri) -> Option<u16> {
+    let authority = url.authority()?;
+    let place = authority.as_str().rsplit('@').next()?;
+    match place.strip_prefix(authority.host())?.strip_prefix(':').unwrap_or_default() {
+        "" if url.scheme_str() == Some("https") => Some(443),
+        "" => Some(80),
+        port if port.bytes().all(|byte| byte.is_ascii_digit()) => port.parse().ok().filter(|port| *port > 0),
+        _ => None,
+    }
+}
+
 fn web(text: &str, scheme: &'static str) -> Result<Source, BadSource> {
     let bad = |why: String| BadSource::Url { url: without_secrets(text), scheme, why };
     let url: Uri = text.parse().map_err(|error| bad(format!("{error}")))?;
@@ -149,8 +161,10 @@ fn web(text: &str, scheme: &'static str) -> Result<Source, BadSource> {
         Some(authority) if authority.as_str().contains('@') => {
             Err(bad("names and passwords in it are not sent; let your ffmpeg read it, with --via-ffmpeg".to_owned()))
         }
-        Some(authority) if !authority.host().is_empty() => Ok(Source::Http(url)),
-        _ => Err(bad("it names no host".to_owned())),
+        Some(authority) if authority.host().is_empty() => Err(bad("it names no host".to_owned())),
+        Some(_) if port(&url).is_none() => Err(bad("ports are numbers from 1 to 65535".to_owned())),
+        Some(_) => Ok(Source::Http(url)),
+        None => Err(bad("it names no host".to_owned())),
     }
 }
 
@@ -288,6 +302,27 @@ mod tests {
             assert!(words.contains(expected), "{text}: {words}");
             assert!(!words.contains("secret"), "{words}");
         }
+    }
+
+    #[test]
+    fn ports_that_do_not_exist_are_not_taken_for_the_schemes_own() {
+        for (text, expected) in [
+            ("http://host/a", Some(80)),
+            ("http://host:/a", Some(80)),
+            ("https://host/a", Some(443)),
+            ("https://host:65535/a", Some(65535)),
+            ("http://[::1]:81/a", Some(81)),
+            ("http://[::1]/a", Some(80)),
+            ("http://host:65536/a", None),
+            ("http://host:0/a", None),
+            ("http://[::1]:99999/", None),
+        ] {
+            let parsed = text.parse().ok().and_then(|url| port(&url));
+            assert_eq!(parsed, expected, "{text}");
+            let words = shown(text);
+            assert_eq!(words.contains("ports are numbers from 1 to 65535"), expected.is_none(), "{text}: {words}");
+        }
+        assert!(Source::parse("http://host:x/", false).is_err());
     }
 
     #[test]
