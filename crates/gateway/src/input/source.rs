@@ -84,6 +84,14 @@ pub enum BadSource {
         /// What is wrong with it.
         why: String,
     },
+    /// Nothing that ffmpeg could read.
+    #[error("{name} is not read by ffmpeg: leave --via-ffmpeg out{otherwise}")]
+    ViaFfmpeg {
+        /// What was given.
+        name: String,
+        /// What else there is to do.
+        otherwise: &'static str,
+    },
     /// A URL of another kind.
     #[error(
         "{0}:// is not read here: http://, https://, udp:// and srt:// are, files, - for standard input, ingest and \
@@ -111,7 +119,7 @@ impl Source {
             return Err(BadSource::Empty);
         }
         if is_via_ffmpeg {
-            return Ok(Source::Ffmpeg(text.to_owned()));
+            return via_ffmpeg(text);
         }
         let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
             return Ok(match text {
@@ -140,6 +148,20 @@ fn is_scheme(text: &str) -> bool {
     // RFC 3986, 3.1.
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
+}
+
+/// Whatever ffmpeg reads by itself. It is given no standard input: what comes there once would be gone when it is run
+/// again.
+fn via_ffmpeg(text: &str) -> Result<Source, BadSource> {
+    let otherwise = match text {
+        "-" | "pipe:" | "pipe:0" => {
+            "; for other than a transport stream, ffmpeg -i - -c copy -f mpegts pipe:1 | anabranch stream serve -"
+        }
+        "ingest" => "; a file of that name is ./ingest",
+        _ if text.starts_with("pattern:") => "; a file of that name begins with ./",
+        _ => return Ok(Source::Ffmpeg(text.to_owned())),
+    };
+    Err(BadSource::ViaFfmpeg { name: text.to_owned(), otherwise })
 }
 
 /// The port that a URL names, or that of its scheme (RFC 9110, 4.2); none if it names one that does not exist.
@@ -323,6 +345,22 @@ mod tests {
             assert_eq!(words.contains("ports are numbers from 1 to 65535"), expected.is_none(), "{text}: {words}");
         }
         assert!(Source::parse("http://host:x/", false).is_err());
+    }
+
+    #[test]
+    fn what_ffmpeg_cannot_read_is_refused_with_what_to_do() {
+        for (text, expected) in [
+            ("-", "pipe:1 | anabranch stream serve -"),
+            ("pipe:0", "pipe:1 | anabranch stream serve -"),
+            ("ingest", "./ingest"),
+            ("pattern:2M", "leave --via-ffmpeg out"),
+        ] {
+            let words = Source::parse(text, true).unwrap_err().to_string();
+            assert!(words.starts_with(text) && words.contains(expected), "{words}");
+        }
+        for text in ["./ingest", "clip.mkv", "rtsp://camera/1"] {
+            assert_eq!(Source::parse(text, true), Ok(Source::Ffmpeg(text.to_owned())));
+        }
     }
 
     #[test]
