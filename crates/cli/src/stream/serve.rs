@@ -1,7 +1,7 @@
 //! `anabranch stream serve`: a source in, a link out.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anabranch_control::flow::registry::Entry;
@@ -139,7 +139,12 @@ fn ingest_token(text: &str) -> Result<String, String> {
 
 /// Whether the source has what options are for.
 fn fits(args: &Args, source: &Source) -> Result<(), Failure> {
-    if args.is_looped && !matches!(source, Source::File(_) | Source::Ffmpeg(_)) {
+    let is_file = match source {
+        Source::File(_) => true,
+        Source::Ffmpeg(name) => Path::new(name).is_file(),
+        _ => false,
+    };
+    if args.is_looped && !is_file {
         return Err(Failure::new(format!("--loop begins a file again: {} is none", args.source)));
     }
     if args.ingest_token.is_some() && !matches!(source, Source::Ingest) {
@@ -374,7 +379,30 @@ async fn push(video: &node::Input, outlet: &Outlet, cut: Cut) -> Result<(), Fail
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    /// What a user says after `stream serve`.
+    #[derive(clap::Parser)]
+    struct Said {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn only_a_file_begins_again() {
+        let fits = |words: &[&str]| {
+            let args = Said::parse_from([&["serve", "--loop"], words].concat()).args;
+            fits(&args, &Source::parse(&args.source, args.via_ffmpeg).unwrap())
+        };
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(fits(&[file]).is_ok() && fits(&[file, "--via-ffmpeg"]).is_ok());
+        for words in [&["rtsp://camera/1", "--via-ffmpeg"][..], &["ingest"], &["-"], &["http://host/film.ts"]] {
+            let refused = fits(words).unwrap_err();
+            assert!(refused.words().contains("--loop begins a file again"), "{}", refused.words());
+        }
+    }
 
     #[test]
     fn a_stream_that_is_faster_than_the_line_is_reported_once() {
