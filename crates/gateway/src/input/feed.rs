@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anabranch_media::alignment::NoTransportStream;
+use anabranch_media::clock::MediaClock;
 use anabranch_media::cutter::{Cut, Cutter};
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -18,6 +19,10 @@ const FLUSH: Duration = Duration::from_millis(100);
 /// What comes at fewer bytes a second for as long as a source may give nothing is no stream: the tables of one are twice as
 /// much, ten times a second.
 const LEAST_BYTES_PER_S: f64 = 1000.0;
+
+/// A source that has given so much more than a live one would, and at that faster than twice, is a file: what live ones
+/// give at once, of what was before, is shorter.
+const AHEAD: Duration = Duration::from_secs(5);
 
 /// That the programme has changed is shown for so long.
 const CHANGE_SHOWN: Duration = Duration::from_secs(30);
@@ -85,6 +90,9 @@ pub(crate) struct Feed {
     /// Changes of the stream's tables that were reported, and when the last was, while that is shown.
     changes: u64,
     changed_at: Option<Instant>,
+    /// How much video has come of this one, and since when.
+    clock: MediaClock,
+    first_at: Option<Instant>,
 }
 
 impl Feed {
@@ -98,6 +106,8 @@ impl Feed {
             has_sent: false,
             changes: 0,
             changed_at: None,
+            clock: MediaClock::default(),
+            first_at: None,
         }
     }
 
@@ -110,6 +120,7 @@ impl Feed {
     pub fn begin(&mut self, detail: impl Into<String>) {
         self.cutter.restart();
         self.has_sent = false;
+        (self.clock, self.first_at) = (MediaClock::default(), None);
         let is_restart = std::mem::replace(&mut self.has_begun, true);
         self.status.update(|input| input.restarts += u64::from(is_restart));
         self.note_waiting(detail);
@@ -171,8 +182,25 @@ impl Feed {
         }
     }
 
+    /// What to do about a source that is over, if all of it came faster than anybody can watch.
+    pub fn too_fast(&self) -> Option<String> {
+        let (lasts, took) = (self.clock.elapsed(), self.first_at?.elapsed());
+        (lasts > took * 2 && lasts > took + AHEAD).then(|| {
+            format!(
+                "{:.0} s of video came within {:.1} s, faster than anybody can watch: give a file by its name, and it is \
+                 played by its own clock",
+                lasts.as_secs_f64(),
+                took.as_secs_f64()
+            )
+        })
+    }
+
     async fn send(&mut self, cut: Cut) -> Result<(), Ending> {
         self.has_sent = true;
+        self.first_at.get_or_insert_with(Instant::now);
+        for packet in cut.bytes.as_chunks().0 {
+            self.clock.next(packet);
+        }
         self.cuts.send(cut).await.map_err(|_| Ending::Unwanted)
     }
 
@@ -327,6 +355,29 @@ mod tests {
         tokio::time::advance(CHANGE_SHOWN / 2).await;
         feed.push(&pattern.next_frame(Duration::from_secs(3))).await.unwrap();
         assert_eq!((status.get().state, status.get().detail), (InputState::Receiving, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_is_over_before_it_can_be_watched_is_said() {
+        let (mut feed, mut cuts, _) = feed();
+        tokio::spawn(async move { while cuts.recv().await.is_some() {} });
+        let mut pattern = Pattern::new(PatternConfig::default()).unwrap();
+        let frames = 20 * u64::from(PatternConfig::default().frames_per_s);
+        feed.begin("at once");
+        for _ in 0..frames {
+            feed.push(&pattern.next_frame(Duration::ZERO)).await.unwrap();
+        }
+        let words = feed.too_fast().unwrap();
+        assert!(words.starts_with("20 s of video came within 0.0 s") && words.contains("by its name"), "{words}");
+        // A live one may begin with what was before.
+        feed.begin("live");
+        for frame in 0..frames {
+            if frame * 5 > frames {
+                tokio::time::advance(pattern.interval()).await;
+            }
+            feed.push(&pattern.next_frame(Duration::ZERO)).await.unwrap();
+        }
+        assert_eq!(feed.too_fast(), None);
     }
 
     #[tokio::test]

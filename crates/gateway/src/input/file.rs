@@ -127,7 +127,10 @@ pub async fn run_unpaced<R: io::Read>(
     loop {
         match feed.pump(&mut reading, stall).await {
             ending @ (Ending::Stalled(_) | Ending::TooSlow(_)) => feed.note_waiting(ending.to_string()),
-            Ending::Over if feed.has_video() => return feed.note_waiting("the source is over"),
+            ending @ Ending::Over if feed.has_video() => {
+                let words = feed.too_fast().map_or(ending.to_string(), |too_fast| format!("{ending}: {too_fast}"));
+                return feed.note_waiting(words);
+            }
             Ending::Over => return feed.note_failed(format!("{name} is over: {}", Ending::NothingInIt)),
             ending @ (Ending::NoTransportStream(_) | Ending::NothingInIt | Ending::Broken(_)) => {
                 return feed.note_failed(ending.to_string());

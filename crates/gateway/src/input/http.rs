@@ -96,7 +96,10 @@ impl Pull {
                         Ending::Over if !feed.has_video() => Ending::NothingInIt,
                         ending => ending,
                     };
-                    (ending.to_string(), !matches!(ending, Ending::NoTransportStream(_) | Ending::NothingInIt))
+                    // A file that is over comes again, as fast.
+                    let too_fast = feed.too_fast().filter(|_| matches!(ending, Ending::Over));
+                    let words = too_fast.map_or(ending.to_string(), |too_fast| format!("{ending}: {too_fast}"));
+                    (words, !matches!(ending, Ending::NoTransportStream(_) | Ending::NothingInIt))
                 }
                 Err(failure) => (failure.to_string(), failure.may_pass()),
             };
