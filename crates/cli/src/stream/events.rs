@@ -1,6 +1,6 @@
 //! What has happened to a stream, for pages: the newest events, in words.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use anabranch_gateway::overview::{Event, EventKind, MOST_EVENTS};
@@ -10,11 +10,18 @@ use anabranch_proto::stream::tracker::Refusal;
 
 /// The newest events.
 #[derive(Debug, Default)]
-pub struct Events(VecDeque<Event>);
+pub struct Events {
+    newest: VecDeque<Event>,
+    /// The viewers that a server has, by their numbers.
+    watching: BTreeSet<u32>,
+    /// Some viewer was sent away from where it watched: it may not come back for a while, whatever room there is.
+    has_left_out: bool,
+}
 
 impl Events {
     /// Notes `event`, if it is one for people; gives its words.
     pub fn note(&mut self, uptime: Duration, event: &NodeEvent) -> Option<&str> {
+        self.count(event);
         let (kind, client, text) = match event {
             NodeEvent::Joined(client) => happened(*client, Happened::Joined),
             NodeEvent::Left { client, was_silent: false } => happened(*client, Happened::Left),
@@ -24,6 +31,10 @@ impl Events {
                     Refusal::Full => "there are as many as may watch",
                     Refusal::NetworkIsFull => {
                         "as many of its network watch as may; --most-of-network says how many that are"
+                    }
+                    Refusal::Overloaded if self.watching.is_empty() && !self.has_left_out => {
+                        "the server's own upload is too small for one viewer; --upload says what it can send: expected \
+                         more than the stream takes"
                     }
                     Refusal::Overloaded => "nobody has room to pass the stream on to another",
                     Refusal::Excluded => "it was excluded before",
@@ -48,14 +59,28 @@ impl Events {
             | NodeEvent::Silent { .. } => return None,
         };
         self.push(Event { at_s: uptime.as_secs_f64(), kind, client: client.map(u64::from), text });
-        self.0.back().map(|event| event.text.as_str())
+        self.newest.back().map(|event| event.text.as_str())
+    }
+
+    /// Counts who watches.
+    fn count(&mut self, event: &NodeEvent) {
+        self.has_left_out |= matches!(event, NodeEvent::LeftOut(_));
+        match event {
+            NodeEvent::Joined(client) => {
+                self.watching.insert(*client);
+            }
+            NodeEvent::Left { client, .. } | NodeEvent::Excluded(client) | NodeEvent::LeftOut(client) => {
+                self.watching.remove(client);
+            }
+            _ => {}
+        }
     }
 
     fn push(&mut self, event: Event) {
-        while self.0.len() >= MOST_EVENTS {
-            self.0.pop_front();
+        while self.newest.len() >= MOST_EVENTS {
+            self.newest.pop_front();
         }
-        self.0.push_back(event);
+        self.newest.push_back(event);
     }
 
     /// The newest, together with what the server reported `age` ago of others, in the order of time.
@@ -78,7 +103,7 @@ impl Events {
 
     /// The newest last.
     pub fn newest(&self) -> Vec<Event> {
-        self.0.iter().cloned().collect()
+        self.newest.iter().cloned().collect()
     }
 }
 
@@ -112,6 +137,21 @@ mod tests {
         let newest = events.newest();
         assert_eq!((newest.len(), newest[0].client), (MOST_EVENTS, Some(5)));
         assert_eq!(events.note(Duration::ZERO, &NodeEvent::Overloaded), None);
+    }
+
+    #[test]
+    fn where_the_very_first_finds_no_room_the_server_has_too_little_upload() {
+        let mut events = Events::default();
+        let mut refused = |before: &[NodeEvent]| {
+            before.iter().for_each(|event| _ = events.note(Duration::ZERO, event));
+            events.note(Duration::ZERO, &NodeEvent::Refused(Refusal::Overloaded)).unwrap().to_owned()
+        };
+        let first = refused(&[]);
+        assert!(first.contains("server's own upload is too small for one viewer; --upload"), "{first}");
+        assert!(refused(&[NodeEvent::Joined(1)]).contains("nobody has room"));
+        assert_eq!(refused(&[NodeEvent::Left { client: 1, was_silent: false }]), first);
+        // Whoever was left out is not let in at once, though there be room.
+        assert!(refused(&[NodeEvent::Joined(2), NodeEvent::LeftOut(2)]).contains("nobody has room"));
     }
 
     #[test]
