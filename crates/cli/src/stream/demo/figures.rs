@@ -52,8 +52,11 @@ pub struct Figures {
     pub startup_p95_s: Option<f64>,
     pub latency_p95_s: Option<f64>,
     pub slices_back_p99_s: f64,
+    /// Bytes beside packets that came in time, in percent of those: the sum of the kinds.
     pub overhead_percent: f64,
-    /// The same by kind; what QUIC sends by itself, handshakes among it, stands with the ACKs.
+    /// The same by kind; what QUIC sends by itself, handshakes among it, stands with the ACKs. Each viewer says once a
+    /// second what it has sent, and who is killed no more: packets of its last second count where they came and not
+    /// where they left. Where so many are missing that fewer left than came, none were repeated: 0, never less.
     #[serde(flatten, serialize_with = "kinds")]
     pub overhead_by_kind: Overhead,
     /// All that left the server: its UDP datagrams, and 28 bytes of headers for each.
@@ -82,6 +85,12 @@ fn kinds<S: Serializer>(overhead: &Overhead, to: S) -> Result<S::Ok, S::Error> {
 fn sent(by_kind: &SentByKind) -> Traffic {
     let SentByKind { packets, manifests, maps, wants, gossip, messages, transport } = *by_kind;
     Traffic { packets, manifests, maps, wants, gossip, messages, acks: transport, ..Traffic::default() }
+}
+
+/// `overhead`, where more packets came than were seen to leave: as many left at least.
+fn without_unseen(overhead: Overhead) -> Overhead {
+    let unseen = (-overhead.repeated).max(0.0);
+    Overhead { all: overhead.all + unseen, repeated: overhead.repeated + unseen, ..overhead }
 }
 
 /// What `measured` says.
@@ -115,7 +124,7 @@ pub fn of(measured: &Measured<'_>) -> Figures {
     let delivered = all_played as f64 * each;
     let server_bytes = server.sent_bytes + HEADERS * server.sent_packets;
     let useful = delivered * (1.0 + ON_WIRE / each.max(1.0));
-    let overhead = traffic.overhead(server_bytes + viewers_sent, useful);
+    let overhead = without_unseen(traffic.overhead(server_bytes + viewers_sent, useful));
     let due = |shown: &Shown| (shown.span_s * f64::from(measured.frames_per_s)).round() as u64 + 1;
     Figures {
         clients: viewers.len(),
@@ -170,5 +179,22 @@ impl Figures {
     /// The same as a table's rows.
     pub fn rows(&self) -> Vec<Vec<String>> {
         self.words().into_iter().map(|(name, words)| vec![name.to_owned(), words]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_came_and_were_not_seen_to_leave_are_no_negative_share() {
+        let traffic = Traffic { packets: 980, acks: 50, ..Traffic::default() };
+        let seen = traffic.overhead(1030, 1000.0);
+        assert!(seen.repeated < 0.0, "20 bytes were not seen to leave");
+        let overhead = without_unseen(seen);
+        assert_eq!((overhead.repeated, overhead.acks), (0.0, 5.0));
+        assert!((overhead.all - 5.0).abs() < 1e-9, "the sum of the kinds");
+        let more = traffic.overhead(1080, 1000.0);
+        assert_eq!(without_unseen(more), more, "what was repeated stays");
     }
 }
