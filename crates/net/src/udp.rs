@@ -80,6 +80,11 @@ impl Socket {
         Ok(Socket { serves_at: bound.ip().is_unspecified().then_some(bound.port()), ..self })
     }
 
+    /// Whether it is of IPv6 and of IPv4 too: the system's setting decides (RFC 3493, 5.3).
+    pub fn is_dual(&self) -> bool {
+        self.is_ipv6 && SockRef::from(&self.io).only_v6().is_ok_and(|is_only| !is_only)
+    }
+
     /// Bytes that the system holds at most for what has come and was not read; and how many were asked for,
     /// if that is less.
     ///
@@ -230,5 +235,18 @@ mod tests {
         let (given, asked) = socket.receive_buffer().unwrap();
         assert!(given <= BUFFER / 8, "{given}");
         assert_eq!(asked, Some(BUFFER));
+    }
+
+    #[test]
+    fn a_socket_of_one_family_is_not_dual() {
+        assert!(!Socket::bind((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap().is_dual());
+        // Some hosts have no IPv6.
+        let Ok(socket) = Socket::bind((std::net::Ipv6Addr::UNSPECIFIED, 0).into()) else { return };
+        let is_only = SockRef::from(&socket.io).only_v6().unwrap();
+        assert_eq!(socket.is_dual(), !is_only);
+        let alone = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None).unwrap();
+        alone.set_only_v6(true).unwrap();
+        alone.bind(&SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)).into()).unwrap();
+        assert!(!Socket::from_std(alone.into()).unwrap().is_dual());
     }
 }

@@ -43,7 +43,7 @@ use super::link::{Link, LinkError};
 use super::run::{Flags, Running};
 use super::snapshot::Snapshot;
 use crate::pool::NoWork;
-use crate::routes::{outgoing, reachable};
+use crate::routes::{all_reachable, outgoing};
 use crate::runtime::Runtime;
 use crate::sessions::QuicSessions;
 use crate::sessions::identity::PeerIdentity;
@@ -279,7 +279,10 @@ impl StreamNode {
         let controller = controller(&options.controller, options.upload)?;
         let socket = listen(options.listen)?;
         let local = socket.local_addr()?;
-        let announced = if options.announce.is_empty() { vec![reachable(local)] } else { options.announce.clone() };
+        let announced = match options.announce.as_slice() {
+            [] => all_reachable(local, socket.is_dual()),
+            announced => announced.to_vec(),
+        };
         let mut link = Link::new(options.identity.public(), &announced)?;
         link.is_private = options.is_private;
         let tracker = TrackerConfig {
