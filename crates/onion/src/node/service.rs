@@ -97,6 +97,13 @@ impl<C: Cryptography> SessionService<C> {
         self.awake.insert(session);
     }
 
+    /// Sessions may have ended so that others have room.
+    fn collect_shed(&mut self, events: &mut Vec<ServiceEvent>) {
+        while let Some(session) = self.exits.poll_shed() {
+            self.collect_events(session, events);
+        }
+    }
+
     fn forget(&mut self, session: SessionName) {
         self.awake.remove(&session);
         if let Some(at) = self.due_of.remove(&session) {
@@ -127,6 +134,7 @@ impl<C: Cryptography> Service for SessionService<C> {
             && let Some(session) = self.exits.on_cell(now, &body[..self.cell_bytes])
         {
             self.collect_events(session, events);
+            self.collect_shed(events);
         }
     }
 
@@ -139,6 +147,7 @@ impl<C: Cryptography> Service for SessionService<C> {
                 self.collect_events(session, events);
             }
         }
+        self.collect_shed(events);
     }
 
     fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<First> {

@@ -158,6 +158,22 @@ impl Exit {
         self.link.finish(End::Closed, true);
     }
 
+    /// The service has no memory for it: it ends, and all that its streams hold goes.
+    pub(super) fn shed(&mut self) {
+        self.close();
+        self.link.streams = Streams::new(false);
+    }
+
+    /// When a cell came last.
+    pub(super) fn heard(&self) -> Time {
+        self.link.heard
+    }
+
+    /// Whether it is open, and has no streams.
+    pub(super) fn is_unused(&self) -> bool {
+        self.link.end.is_none() && self.link.streams.is_empty()
+    }
+
     /// Whether a cell should leave now: [`poll_cell`](Exit::poll_cell) will give one.
     pub fn wants_cell(&self, now: Time) -> bool {
         if self.pool.is_empty() {

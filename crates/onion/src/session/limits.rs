@@ -43,6 +43,10 @@ pub const MAX_STREAMS: usize = 256;
 /// Streams that a service still knows while the client has forgotten some.
 pub const MAX_KNOWN: usize = 2 * MAX_STREAMS;
 
+/// Bytes of memory of all streams of a session together whose opening has not come yet. It is sent again within a round
+/// trip or two, and programs write only once they are accepted: what is ahead of it is seldom more than one cell.
+pub const MAX_EARLY: usize = 2 * STREAM_WINDOW as usize;
+
 /// How a peer breaks the rules; the session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {

@@ -147,10 +147,9 @@ impl Streams {
         self.streams.is_empty()
     }
 
-    /// Bytes held, of what is sent and of what came.
+    /// Bytes held, of what is sent and of what came, and by the streams themselves.
     pub fn memory(&self) -> usize {
-        let streams: usize =
-            self.streams.values().map(|stream| stream.outgoing.memory() + stream.incoming.memory()).sum();
+        let streams: usize = self.streams.values().map(Stream::memory).sum();
         streams + self.flows.memory()
     }
 

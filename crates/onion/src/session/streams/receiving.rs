@@ -1,7 +1,7 @@
 //! What comes: frames about streams, and what breaks the rules.
 
 use super::super::cell::{Frame, StreamId, Target};
-use super::super::limits::{MAX_KNOWN, Violation};
+use super::super::limits::{MAX_EARLY, MAX_KNOWN, Violation};
 use super::stream::{Kind, Stream};
 use super::{StreamEvent, Streams};
 
@@ -46,8 +46,11 @@ impl Streams {
                 if stream.kind == Some(Kind::Datagrams) {
                     return Err(Violation::Stream);
                 }
-                let is_dropped = stream.reset.is_some();
+                let (is_dropped, is_opened) = (stream.reset.is_some(), stream.is_opened);
                 let taken = stream.incoming.on_data(offset, bytes, is_end, is_dropped)?;
+                if !self.opens && !is_opened && self.early_memory() > MAX_EARLY {
+                    return Err(Violation::Credit);
+                }
                 self.count(taken.more)?;
                 self.consume(taken.dropped);
                 if taken.is_readable {
@@ -110,6 +113,12 @@ impl Streams {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of memory of streams that are not opened yet.
+    fn early_memory(&self) -> usize {
+        let early = self.streams.values().filter(|stream| !stream.is_opened);
+        early.map(|stream| stream.incoming.memory()).sum()
     }
 
     /// The stream, which the other end may only now let us know of; nothing if it is over.

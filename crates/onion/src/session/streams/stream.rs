@@ -47,6 +47,11 @@ impl Stream {
         self.reset.is_none() && self.outgoing.has_work(session_left)
     }
 
+    /// Bytes of memory, about.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Stream>() + self.outgoing.memory() + self.incoming.memory()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         let is_sent = if self.reset.is_some() { self.reset_came } else { self.outgoing.is_over() };
         let has_come =

@@ -1,6 +1,6 @@
 use super::super::cell::Frame;
 use super::super::datagrams::MOST_EARLY;
-use super::super::limits::{MAX_KNOWN, STREAM_BUFFER, STREAM_RESERVE, STREAM_WINDOW, Violation};
+use super::super::limits::{MAX_EARLY, MAX_KNOWN, STREAM_BUFFER, STREAM_RESERVE, STREAM_WINDOW, Violation};
 use super::*;
 
 fn data(stream: u32, offset: u64, bytes: &[u8], is_end: bool) -> Frame<'_> {
@@ -32,6 +32,25 @@ fn a_peer_that_breaks_the_rules_is_distinguished_from_one_that_does_not() {
     let most = (SESSION_WINDOW / STREAM_WINDOW) as usize;
     let much: Vec<Frame<'_>> = (0..=most as u32).map(|n| data(n, STREAM_WINDOW - 1, &[1], false)).collect();
     assert_eq!((check(&much[..most], false), check(&much, false)), (Ok(()), Err(Violation::Credit)));
+}
+
+#[test]
+fn streams_that_nobody_has_opened_yet_hold_little() {
+    let piece = vec![7; 16 << 10];
+    let fill = |is_opened: bool| {
+        let mut streams = Streams::new(false);
+        for stream in 0..16 {
+            if is_opened {
+                streams.on_frame(Frame::Open { stream: StreamId(stream), target: Target::Itself })?;
+            }
+            for offset in (0..STREAM_WINDOW).step_by(piece.len()) {
+                streams.on_frame(data(stream, offset, &piece, false))?;
+                assert!(is_opened || streams.memory() <= MAX_EARLY + STREAM_WINDOW as usize, "{}", streams.memory());
+            }
+        }
+        Ok(())
+    };
+    assert_eq!((fill(true), fill(false)), (Ok(()), Err(Violation::Credit)));
 }
 
 #[test]
