@@ -196,6 +196,9 @@ pub struct Authority {
     lock: Option<Lock>,
     latest: Option<(SignedDocument, DocumentHash)>,
     refused_votes: u64,
+    /// When descriptors that were handed in are written down: together, once a round at most, since whoever has relays
+    /// hands in as many as it likes. What is lost if this authority ends before is handed in again.
+    keep_at: Time,
 }
 
 impl Authority {
@@ -232,6 +235,7 @@ impl Authority {
             lock: state.lock,
             latest,
             refused_votes: 0,
+            keep_at: Time::MAX,
             config,
         };
         authority.wait_for_next(now);
@@ -245,6 +249,21 @@ impl Authority {
             voted: self.voted,
             lock: self.lock.clone(),
             latest: self.latest.as_ref().map(|(signed, _)| signed.clone()),
+        }
+    }
+
+    /// How long a round is: for so long, what it sends the others counts.
+    pub fn round(&self) -> Duration {
+        self.config.round
+    }
+
+    /// What the wall's clock says by now: machines' clocks are set, and drift from those by which they measure how long they
+    /// run. Where it was moved by a round or more, the ballot that was held or awaited is left for the next one.
+    pub fn set_clock(&mut self, now: Time, clock: WallClock) {
+        let moved = clock.nanos(now).abs_diff(self.clock.nanos(now));
+        self.clock = clock;
+        if moved >= self.round_nanos() {
+            self.wait_for_next(now);
         }
     }
 
@@ -324,6 +343,11 @@ impl Authority {
         self.votes.retain(|_, votes| votes.iter().all(|vote| vote.vote.ballot == ballot));
     }
 
+    fn keep(&mut self, out: &mut impl Out<Authority>) {
+        self.keep_at = Time::MAX;
+        out.event(AuthorityEvent::Keep);
+    }
+
     fn broadcast(&self, message: &Message, out: &mut impl Out<Authority>) {
         for (_, to) in self.config.authorities.iter().filter(|(key, _)| *key != self.key.public()) {
             out.send(Departure::now(*to, 0), message);
@@ -338,7 +362,7 @@ impl Authority {
         self.merged = None;
         self.prepared.clear();
         self.signatures.clear();
-        out.event(AuthorityEvent::Keep);
+        self.keep(out);
         if self.clock.nanos(now) >= self.begins(self.ballot).saturating_add(self.round_nanos()) {
             return;
         }
@@ -481,7 +505,7 @@ impl Authority {
             return;
         }
         self.lock = Some(Lock { number: self.voted.number, document: document.clone(), prepared });
-        out.event(AuthorityEvent::Keep);
+        self.keep(out);
         let statement = Statement::new(Context::Document, self.voted, hash, &self.key);
         self.broadcast(&Message::Signed(statement), out);
         self.signatures.insert(statement.signer, (hash, statement.signature));
@@ -515,7 +539,7 @@ impl Authority {
         }
         let Ok((document, hash)) = signed.clone().verify(&self.trust) else { return };
         self.latest = Some((signed, hash));
-        out.event(AuthorityEvent::Keep);
+        self.keep(out);
         out.event(AuthorityEvent::Published { epoch: document.epoch, hash, relays: document.len() });
     }
 
@@ -566,10 +590,10 @@ impl Machine for Authority {
                     true => self.known.take(relay, self.clock.read(now)),
                     false => Err(Refusal::OtherAddress),
                 };
-                if taken.is_ok() {
-                    out.event(AuthorityEvent::Keep);
+                if taken == Ok(true) {
+                    self.keep_at = self.keep_at.min(now + self.config.round);
                 }
-                Some(taken.map_or_else(Message::Refused, |()| Message::Taken))
+                Some(taken.map_or_else(Message::Refused, |_| Message::Taken))
             }
             Message::Vote(vote) if is_of_authority => {
                 self.on_vote(now, vote, out);
@@ -595,7 +619,10 @@ impl Machine for Authority {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<Self>) {
-        if now < self.timer(now) {
+        if now >= self.keep_at {
+            self.keep(out);
+        }
+        if now < self.clock.time(self.next()) {
             return;
         }
         match self.phase {
@@ -610,7 +637,7 @@ impl Machine for Authority {
     }
 
     fn timer(&self, now: Time) -> Time {
-        self.clock.time(self.next()).max(now)
+        self.clock.time(self.next()).min(self.keep_at).max(now)
     }
 }
 

@@ -66,8 +66,9 @@ impl Known {
         self.hashes.contains_key(hash)
     }
 
-    /// A relay has handed in what it says of itself, over a session that proves its address.
-    pub fn take(&mut self, relay: &SignedDescriptor, now: UnixTime) -> Result<(), Refusal> {
+    /// A relay has handed in what it says of itself, over a session that proves its address. True if that is another
+    /// descriptor than was known, so that there is something to write down.
+    pub fn take(&mut self, relay: &SignedDescriptor, now: UnixTime) -> Result<bool, Refusal> {
         let descriptor = &relay.descriptor;
         if descriptor.published > now.after(CLOCK_SKEW) {
             return Err(Refusal::FromTheFuture);
@@ -76,7 +77,7 @@ impl Known {
         if let Some(before) = before {
             if before.relay == *relay {
                 self.relays.get_mut(&descriptor.identity).expect("it is there").heard = now;
-                return Ok(());
+                return Ok(false);
             }
             if descriptor.published <= before.relay.descriptor.published {
                 return Err(Refusal::NotNewer);
@@ -92,7 +93,7 @@ impl Known {
             return Err(refusal);
         }
         self.insert(KnownRelay { relay: relay.clone(), since, heard: now });
-        Ok(())
+        Ok(true)
     }
 
     /// What a vote for `epoch` lists: relays that were heard within `within` seconds, by identity. Of more
@@ -161,14 +162,14 @@ mod tests {
     fn a_newer_descriptor_takes_the_place_of_the_older_and_age_stays() {
         let mut known = Known::default();
         let first = descriptor(1).sign(&key(1)).unwrap();
-        assert_eq!(known.take(&first, NOW), Ok(()));
-        assert_eq!(known.take(&first, NOW.after(50)), Ok(()));
+        assert_eq!(known.take(&first, NOW), Ok(true));
+        assert_eq!(known.take(&first, NOW.after(50)), Ok(false));
         let mut moved = descriptor(1);
         moved.address.set_port(9);
         assert_eq!(known.take(&moved.clone().sign(&key(1)).unwrap(), NOW), Err(Refusal::NotNewer));
         moved.published = NOW;
         let moved = moved.sign(&key(1)).unwrap();
-        assert_eq!(known.take(&moved, NOW.after(60)), Ok(()));
+        assert_eq!(known.take(&moved, NOW.after(60)), Ok(true));
         assert_eq!(known.seen(1, NOW.after(60), 10), [Seen { relay: moved, since: NOW }]);
         assert!(!known.has_checked(&first.hash()));
         assert!(known.seen(1, NOW.after(100), 10).is_empty(), "it was silent");
@@ -188,7 +189,7 @@ mod tests {
                 usize::from(known.take(&crowded.sign(&key(number)).unwrap(), NOW) == Err(Refusal::NetworkIsFull));
         }
         assert_eq!((known.len(), refused), (16, 4));
-        assert_eq!(known.take(&descriptor(30).sign(&key(30)).unwrap(), NOW), Ok(()));
+        assert_eq!(known.take(&descriptor(30).sign(&key(30)).unwrap(), NOW), Ok(true));
         known.forget(NOW.after(FORGOTTEN_AFTER + 1));
         assert_eq!((known.len(), known.networks.len(), known.hashes.len()), (0, 0, 0));
     }

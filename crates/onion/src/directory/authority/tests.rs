@@ -294,6 +294,39 @@ fn a_vote_in_the_last_round_must_have_been_seen_by_an_honest_one() {
 }
 
 #[test]
+fn descriptors_are_written_down_together_and_one_that_is_known_not_again() {
+    let mut group = Group::new(1, 1);
+    let keeps = |group: &Group| group.events[&0].iter().filter(|event| **event == AuthorityEvent::Keep).count();
+    for relay in [1, 2, 1, 3] {
+        group.upload(relay, &[0]);
+        assert_eq!(keeps(&group), 0, "it is not written down for each");
+    }
+    assert!(group.machines[0].timer(group.now) <= group.now + ROUND);
+    group.run_until(2.5);
+    assert_eq!((group.kept[0].relays.len(), group.machines[0].keep_at), (3, Time::MAX));
+    group.upload(1, &[0]);
+    assert_eq!(group.machines[0].keep_at, Time::MAX);
+}
+
+#[test]
+fn an_authority_whose_clock_was_set_votes_when_the_others_do() {
+    for early_s in [-300i64, 300] {
+        let mut group = Group::new(3, 2);
+        let wrong = core::time::Duration::from_secs(WALL_S.saturating_add_signed(early_s));
+        group.machines[0].set_clock(group.now, WallClock::new(Time::ZERO, wrong));
+        group.upload(1, &[0, 1, 2]);
+        // Whoever votes ahead of time may not vote again when it comes.
+        group.held_up = [0].into();
+        group.run_until(20.0);
+        group.held_up.clear();
+        group.machines[0].set_clock(group.now, clock());
+        group.run_until(51.0);
+        let hashes = group.hashes(11);
+        assert!(hashes.len() == 3 && all_equal(&hashes), "{early_s}: {hashes:?}");
+    }
+}
+
+#[test]
 fn a_relay_is_listed_at_the_address_that_its_session_proves() {
     let mut group = Group::new(1, 1);
     let signed = of_epochs(1).sign(&key(1)).unwrap();
