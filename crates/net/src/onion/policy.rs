@@ -78,6 +78,15 @@ impl FromStr for Rule {
             (Some(IpNet::V6(_)), _) if bare.len() == host.len() => {
                 return Err(error("has an IPv6 address without [ ] around it"));
             }
+            // An address inside another is that one, and so is a network; none wider than that of all of them is inside.
+            (Some(IpNet::V6(net)), _) => {
+                match (net.trunc().addr().to_ipv4_mapped(), net.prefix_len().checked_sub(96)) {
+                    (Some(address), Some(length)) => Host::Net(
+                        Ipv4Net::new(address, length).map_err(|_| error("has a network that is none"))?.into(),
+                    ),
+                    _ => Host::Net(net.trunc().into()),
+                }
+            }
             (Some(net), _) => Host::Net(net.trunc()),
             (None, "*") => Host::Any,
             (None, name) => match name.strip_prefix("*.") {
@@ -91,7 +100,9 @@ impl FromStr for Rule {
 }
 
 fn read_ports(text: &str) -> Option<(u16, u16)> {
-    let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0);
+    // Digits alone: numbers are read with a sign, too.
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0 && is_number(text));
     match text.split_once('-') {
         _ if text == "*" => Some((1, u16::MAX)),
         Some((first, last)) => Some((port(first)?, port(last)?)).filter(|(first, last)| first <= last),
@@ -294,6 +305,15 @@ mod tests {
     }
 
     #[test]
+    fn a_network_of_ipv4_inside_ipv6_is_that_of_ipv4() {
+        let policy = policy(&["[::ffff:10.0.0.0/104]:80", "[::ffff:192.0.2.7]:81", "[::/0]:82"]);
+        assert!(policy.allows(Tcp, None, ip("10.1.2.3"), 80) && policy.allows(Tcp, None, ip("::ffff:10.1.2.3"), 80));
+        assert!(!policy.allows(Tcp, None, ip("11.1.2.3"), 80));
+        assert!(policy.allows(Tcp, None, ip("192.0.2.7"), 81) && !policy.allows(Tcp, None, ip("192.0.2.8"), 81));
+        assert!(policy.allows(Tcp, None, ip("::1"), 82) && !policy.allows(Tcp, None, ip("10.1.2.3"), 82));
+    }
+
+    #[test]
     fn a_rule_allows_one_protocol_and_nothing_of_the_other() {
         let policy = policy(&["*:53/udp", "127.0.0.1:7/udp", "example.org:443", "example.net:80/tcp"]);
         let (public, loopback) = (ip("1.1.1.1"), ip("127.0.0.1"));
@@ -316,6 +336,8 @@ mod tests {
             "example.org:0",
             "example.org:65536",
             "example.org:80-",
+            "*:+80",
+            "*:1-+80",
             "a:9-8",
             ":80",
             "exa mple:80",
