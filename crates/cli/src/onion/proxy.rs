@@ -242,7 +242,7 @@ fn trouble(news: &EdgeNews) -> (&'static str, String) {
         EdgeNews::Outdated { epoch, until } => {
             let words = format!(
                 "programs are turned away and cut off: the list of relays of epoch {epoch} was valid until {until}, and \
-                 the authorities have shown no newer one"
+                 the authorities have shown no newer one; if this machine's clock is wrong, set it"
             );
             ("outdated", words)
         }

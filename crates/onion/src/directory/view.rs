@@ -58,7 +58,9 @@ pub enum ViewError {
         seen: DocumentHash,
     },
     /// It is too old.
-    #[error("the document of epoch {epoch} was valid until {until}, and now it is {now}: get a newer one")]
+    #[error(
+        "the document of epoch {epoch} was valid until {until}, and now it is {now}: get a newer one, or set this machine's clock if that is wrong"
+    )]
     Stale {
         /// Whose it is.
         epoch: u64,
@@ -196,6 +198,8 @@ mod tests {
 
         let late = during(9);
         assert!(matches!(view.document(late), Err(ViewError::Stale { epoch: 2, .. })));
+        let stale = view.document(late).unwrap_err().to_string();
+        assert!(stale.contains("this machine's clock"), "an honest list, and a clock that is wrong: {stale}");
         assert!(matches!(view.accept(&bytes(&document(3, 5)), late), Err(ViewError::NotTheNext { .. })));
         assert!(matches!(view.accept(&bytes(&document(4, 5)), late), Err(ViewError::Stale { epoch: 4, .. })));
         assert!(matches!(view.accept(&bytes(&document(4, 5)), during(2)), Err(ViewError::Early { epoch: 4, .. })));
