@@ -23,6 +23,13 @@ const RESOLVE_TIME: Duration = Duration::from_secs(5);
 /// Names that are resolved at once: each keeps a thread busy.
 const MOST_RESOLVING: usize = 32;
 
+/// And of one session: whoever asks for names that are not answered leaves the others theirs.
+const MOST_RESOLVING_OF_SESSION: usize = 4;
+
+/// A target that has taken nothing for so long, of what is left once session and user are gone, takes no more: it would
+/// keep its place for as long as it likes. It is as long as a silent flow of datagrams has.
+const STALLED: Duration = flow::IDLE;
+
 /// An address answers within so long, or the next is tried.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
@@ -37,6 +44,13 @@ pub const MOST_CONNECTIONS: usize = 4096;
 
 /// What tasks say that waits for the driver.
 const MOST_SAID: usize = 4096;
+
+/// Places of those that resolve names.
+#[derive(Clone, Debug)]
+struct Resolving {
+    of_all: Arc<Semaphore>,
+    of_session: Arc<Semaphore>,
+}
 
 /// Connects to targets.
 #[derive(Debug)]
@@ -62,12 +76,17 @@ impl Connector {
         (connector, said)
     }
 
-    /// Begins to connect to `target`, within a tokio runtime.
+    /// Begins to connect to `target`, for a session that has `places` for names that are resolved, within a tokio runtime.
     ///
     /// # Errors
     ///
     /// When there are too many connections already.
-    pub fn connect(&mut self, protocol: Protocol, target: Target) -> Result<(ConnectionId, Inbox), Reason> {
+    fn connect(
+        &mut self,
+        protocol: Protocol,
+        target: Target,
+        places: &Arc<Semaphore>,
+    ) -> Result<(ConnectionId, Inbox), Reason> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| Reason::Busy)?;
         let id = ConnectionId(self.next);
         self.next += 1;
@@ -75,9 +94,9 @@ impl Connector {
             Protocol::Tcp => INBOX,
             Protocol::Udp => flow::INBOX,
         });
-        let (policy, resolving, outbox) = (self.policy.clone(), self.resolving.clone(), self.outbox.clone());
+        let resolving = Resolving { of_all: self.resolving.clone(), of_session: places.clone() };
+        let (policy, outbox) = (self.policy.clone(), self.outbox.clone());
         tokio::spawn(async move {
-            // If the stream is reset meanwhile, nobody waits for the outcome.
             let outcome = match protocol {
                 Protocol::Tcp => stream(id, &policy, &resolving, target, &outbox, messages).await,
                 Protocol::Udp => datagrams(id, &policy, &resolving, target, &outbox, messages).await,
@@ -95,20 +114,34 @@ impl Connector {
 async fn stream(
     id: ConnectionId,
     policy: &Policy,
-    resolving: &Arc<Semaphore>,
+    resolving: &Resolving,
     target: Target,
     outbox: &Outbox,
-    inbox: mpsc::Receiver<ToTask>,
+    mut inbox: mpsc::Receiver<ToTask>,
 ) -> Result<(), Reason> {
+    let Some(reached) = unless_reset(&mut inbox, reach(policy, resolving, target)).await else { return Ok(()) };
+    let socket = reached?;
+    if outbox.send((id, FromTask::Connected)).await.is_ok() {
+        pipe::run(id, socket, outbox.clone(), inbox, STALLED).await;
+    }
+    Ok(())
+}
+
+/// What `reach` gives; nothing if the stream is reset before: it counts for its session no more, and so must not hold one of
+/// the places of all.
+async fn unless_reset<T>(inbox: &mut mpsc::Receiver<ToTask>, reach: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        reached = reach => Some(reached),
+        // Nothing else is said before the connection is there.
+        _ = inbox.recv() => None,
+    }
+}
+
+async fn reach(policy: &Policy, resolving: &Resolving, target: Target) -> Result<TcpStream, Reason> {
     let mut outcome = Reason::Forbidden;
     for address in allowed(policy, resolving, Protocol::Tcp, target).await? {
         outcome = match timeout(CONNECT_TIME, TcpStream::connect(address)).await {
-            Ok(Ok(socket)) => {
-                if outbox.send((id, FromTask::Connected)).await.is_ok() {
-                    pipe::run(id, socket, outbox.clone(), inbox).await;
-                }
-                return Ok(());
-            }
+            Ok(Ok(socket)) => return Ok(socket),
             Ok(Err(error)) => match error.kind() {
                 io::ErrorKind::ConnectionRefused => Reason::Refused,
                 io::ErrorKind::TimedOut => Reason::TimedOut,
@@ -124,7 +157,7 @@ async fn stream(
 async fn datagrams(
     id: ConnectionId,
     policy: &Policy,
-    resolving: &Arc<Semaphore>,
+    resolving: &Resolving,
     target: Target,
     outbox: &Outbox,
     inbox: mpsc::Receiver<ToTask>,
@@ -147,7 +180,7 @@ async fn datagrams(
 /// The addresses of `target` that may be talked with.
 async fn allowed(
     policy: &Policy,
-    resolving: &Arc<Semaphore>,
+    resolving: &Resolving,
     protocol: Protocol,
     target: Target,
 ) -> Result<impl Iterator<Item = SocketAddr>, Reason> {
@@ -157,7 +190,8 @@ async fn allowed(
             if !policy.may_resolve(protocol, &name, port) {
                 return Err(Reason::Forbidden);
             }
-            let addresses = resolve(resolving, name.clone(), port).await?;
+            let lookup = tokio::net::lookup_host((name.clone(), port));
+            let addresses = resolve(resolving, async move { lookup.await.into_iter().flatten().collect() }).await?;
             (Some(name), addresses, port)
         }
         Target::Itself => return Err(Reason::Forbidden),
@@ -167,15 +201,20 @@ async fn allowed(
     Ok(allowed.into_iter().map(move |address| SocketAddr::from((address, port))))
 }
 
-async fn resolve(resolving: &Arc<Semaphore>, name: String, port: u16) -> Result<Vec<IpAddr>, Reason> {
-    let looked_up = async {
-        let place = resolving.clone().acquire_owned().await.map_err(|_| Reason::Busy)?;
-        // The system's resolver can't be interrupted: its place is taken until it returns, whoever waits.
+/// What `lookup` finds.
+async fn resolve(
+    resolving: &Resolving,
+    lookup: impl Future<Output = Vec<SocketAddr>> + Send + 'static,
+) -> Result<Vec<IpAddr>, Reason> {
+    let Resolving { of_all, of_session } = resolving.clone();
+    let looked_up = async move {
+        let own = of_session.acquire_owned().await.map_err(|_| Reason::Busy)?;
+        let place = of_all.acquire_owned().await.map_err(|_| Reason::Busy)?;
+        // The system's resolver can't be interrupted: its places are taken until it returns, whoever waits.
         let lookup = tokio::spawn(async move {
-            let found = tokio::net::lookup_host((name, port)).await;
-            let found: Vec<IpAddr> = found.into_iter().flatten().map(|address| address.ip()).collect();
-            drop(place);
-            found
+            let found = lookup.await;
+            drop((own, place));
+            found.into_iter().map(|address| address.ip()).collect::<Vec<IpAddr>>()
         });
         lookup.await.map_err(|_| Reason::Broken)
     };
@@ -190,10 +229,19 @@ struct Flow {
 }
 
 /// What one session has joined to sockets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Joined {
     streams: Streams,
     flows: BTreeMap<StreamId, Flow>,
+    /// Places for names that are resolved.
+    resolving: Arc<Semaphore>,
+}
+
+impl Default for Joined {
+    fn default() -> Joined {
+        let resolving = Arc::new(Semaphore::new(MOST_RESOLVING_OF_SESSION));
+        Joined { streams: Streams::default(), flows: BTreeMap::new(), resolving }
+    }
 }
 
 impl Joined {
@@ -247,7 +295,7 @@ impl ExitStreams {
         let joined = sessions.entry(name).or_default();
         let mut begin = |stream, protocol, target, joined: &mut Joined| {
             let has_room = joined.len() < MOST_OF_SESSION;
-            match if has_room { connector.connect(protocol, target) } else { Err(Reason::Busy) } {
+            match if has_room { connector.connect(protocol, target, &joined.resolving) } else { Err(Reason::Busy) } {
                 Ok((connection, inbox)) => {
                     by_connection.insert(connection, name);
                     Some((connection, inbox))
@@ -333,5 +381,35 @@ impl ExitStreams {
         if !joined.has(connection) {
             self.by_connection.remove(&connection);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_of_one_session_leave_the_places_of_the_others() {
+        let of_all = Arc::new(Semaphore::new(MOST_RESOLVING));
+        let session = || Resolving { of_all: of_all.clone(), of_session: Joined::default().resolving };
+        let hangs = session();
+        for _ in 0..100 {
+            let hangs = hangs.clone();
+            tokio::spawn(async move { resolve(&hangs, std::future::pending()).await });
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(of_all.available_permits(), MOST_RESOLVING - MOST_RESOLVING_OF_SESSION);
+        let address: SocketAddr = ([192, 0, 2, 1], 80).into();
+        assert_eq!(resolve(&session(), async move { vec![address] }).await, Ok(vec![address.ip()]));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_connection_whose_stream_was_reset() {
+        let (inbox, mut messages) = mpsc::channel(INBOX);
+        assert_eq!(unless_reset(&mut messages, async { 5 }).await, Some(5));
+        inbox.send(ToTask::Reset(Reason::Stopped)).await.unwrap();
+        assert_eq!(unless_reset(&mut messages, std::future::pending::<u8>()).await, None);
+        drop(inbox);
+        assert_eq!(unless_reset(&mut messages, std::future::pending::<u8>()).await, None);
     }
 }

@@ -184,7 +184,8 @@ async fn connection(
     // The exit's own address is nobody's business here.
     match reply(&mut socket, Reply::Succeeded, NOWHERE).await {
         Ok(()) => {
-            pipe::run(id, socket, outbox, messages).await;
+            // A program that stands still holds nothing but its own place.
+            pipe::run(id, socket, outbox, messages, Duration::MAX).await;
             Ok(())
         }
         Err(error) => {
