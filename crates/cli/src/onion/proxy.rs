@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::figures::{self, Events, Fixed};
+use super::hidden::LEAVE;
 use super::metrics::{self, Metrics};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
@@ -209,6 +210,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             overviews.send_replace(overview);
         }
     }
+    edge.leave(LEAVE)?;
     let counts = edge.user().map(|user| *user.counts()).unwrap_or_default();
     let done = Done {
         packets_sent: counts.sent,

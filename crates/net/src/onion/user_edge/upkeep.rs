@@ -8,7 +8,7 @@ use anabranch_onion::session::{IDLE, Reason, StreamId};
 use super::super::follow::wall;
 use super::super::pipe::{ConnectionId, Inbox, ToTask};
 use super::super::socks::SocksUser;
-use super::{EdgeNews, Joined, UserEdge};
+use super::{EdgeError, EdgeNews, Joined, UserEdge};
 
 /// How often sessions are looked at: which have no connections, and whose exits seem to be gone.
 const LOOK_AT_SESSIONS: Duration = Duration::from_millis(500);
@@ -57,6 +57,27 @@ impl UserEdge {
         });
     }
 
+    /// Takes leave before it ends: closes all sessions, so that exits need not keep them and their connections until they
+    /// take the user for gone, and resets programs' connections, so that none takes a part for the whole. Runs for `span`,
+    /// within which that has to leave.
+    ///
+    /// # Errors
+    ///
+    /// As [`UserEdge::turn`].
+    pub fn leave(&mut self, span: Duration) -> Result<(), EdgeError> {
+        self.is_leaving = true;
+        if self.sessions.is_empty() {
+            return Ok(());
+        }
+        for (id, mut open) in std::mem::take(&mut self.sessions) {
+            self.close(id);
+            open.streams.on_end(Reason::Broken);
+            self.associations.on_end(id);
+        }
+        self.by_connection.clear();
+        self.run_for(span)
+    }
+
     /// Finds exits that answer nothing while guards do, and sessions of which nothing is to be hoped any more.
     fn note_gone(&mut self, now: Time) {
         let user = self.runtime.machine(0);
@@ -85,13 +106,13 @@ impl UserEdge {
                 given_up.push(id);
             }
         }
-        gone.into_iter().for_each(|id| self.leave(now, id));
+        gone.into_iter().for_each(|id| self.leave_exit(now, id));
         given_up.into_iter().for_each(|id| self.close(id));
     }
 
     /// The exit of a session seems to be gone: what has sent nothing through it is tried at another, and datagrams, of which
     /// each may be lost, go by another from now on.
-    fn leave(&mut self, now: Time, id: SessionId) {
+    fn leave_exit(&mut self, now: Time, id: SessionId) {
         let Some(open) = self.sessions.get_mut(&id) else { return };
         let (socks, exit) = (open.socks, open.exit);
         let waiting = open.streams.take_unaccepted();
