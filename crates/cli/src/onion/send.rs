@@ -1,5 +1,6 @@
 //! `anabranch onion send`: a file to whoever has the key that is the address, over the onion overlay.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use anabranch_onion::hidden::Address;
 use anabranch_onion::node::{HiddenSender, SenderEvent};
 use anabranch_onion::session::{End, Rates, Reason, StreamEvent, StreamId, Target};
 use anabranch_proto::transfer::TransferError;
+use clap::ArgMatches;
+use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -32,14 +35,10 @@ The receiver gets the file and does not learn from whom, unless the file tells. 
 that is in them, travel as a tar archive. If the session is lost, or either side was killed, the same command goes on \
 with what has come.
 
-{}", hidden::PROTECTS))]
+{}", hidden::PROTECTS), override_usage = "anabranch onion send [OPTIONS] <FILE>... <ADDRESS>")]
 pub struct Args {
-    /// Files and folders to send; - is standard input
-    #[arg(required = true, num_args = 1.., value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// The receiver's address, as `anabranch onion receive` prints it
-    #[arg(required = true, value_name = "ADDRESS")]
-    address: Address,
+    #[command(flatten)]
+    to: FilesTo,
     /// What one file shall be called at the receiver
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -55,6 +54,61 @@ pub struct Args {
     /// Say what became of it as one JSON object on standard output, and all else on standard error
     #[arg(long)]
     json: bool,
+}
+
+/// Files and the address behind them.
+#[derive(Debug)]
+struct FilesTo {
+    files: Vec<PathBuf>,
+    address: Address,
+}
+
+/// As they are given: the library takes all that comes before an option for files if they are two lists.
+#[derive(Debug, clap::Args)]
+struct Given {
+    /// Files and folders to send; - is standard input. Behind them the receiver's address, as `anabranch onion receive`
+    /// prints it
+    #[arg(required = true, num_args = 1.., value_name = "FILE")]
+    files_and_address: Vec<OsString>,
+}
+
+impl TryFrom<Given> for FilesTo {
+    type Error = clap::Error;
+
+    fn try_from(given: Given) -> Result<FilesTo, clap::Error> {
+        let mut files: Vec<PathBuf> = given.files_and_address.into_iter().map(PathBuf::from).collect();
+        let address = files.pop().filter(|_| !files.is_empty()).ok_or_else(|| {
+            let message = "the following required arguments were not provided:\n  <ADDRESS>\n";
+            clap::Error::raw(ErrorKind::MissingRequiredArgument, message)
+        })?;
+        let text = address.to_string_lossy();
+        let address = text.parse().map_err(|why| {
+            let message = format!("invalid value '{text}' for '<ADDRESS>': {why}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message)
+        })?;
+        Ok(FilesTo { files, address })
+    }
+}
+
+impl clap::FromArgMatches for FilesTo {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<FilesTo, clap::Error> {
+        <Given as clap::FromArgMatches>::from_arg_matches(matches)?.try_into()
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = <FilesTo as clap::FromArgMatches>::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for FilesTo {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        <Given as clap::Args>::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        <Given as clap::Args>::augment_args_for_update(command)
+    }
 }
 
 /// What goes on.
@@ -75,11 +129,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let network = args.network.read()?;
     let user = args.path.settings(&network)?;
     let interrupt = Interrupt::listen()?;
-    let parcel = Parcel::gather(&args.files, args.name.as_deref(), &interrupt)?;
+    let parcel = Parcel::gather(&args.to.files, args.name.as_deref(), &interrupt)?;
     let folder = args.state.open("onion-send")?;
     let (offer, source) = parcel.offer(PIECE, &interrupt)?;
     let settings = hidden::settings(network, user, &folder)?;
-    let address = args.address;
+    let address = args.to.address;
     let edge =
         HiddenEdge::start(settings, move |user, _, _, rng| HiddenSender::new(user, address, Rates::default(), rng))?;
     let mut carrying = Carrying {
@@ -275,5 +329,46 @@ fn words(end: End) -> &'static str {
         End::ClosedByPeer => "the receiver has ended the session",
         End::Broken(_) => "what the receiver sends makes no sense",
         End::Closed | End::Idle => "the session ended with its mailboxes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_onion::hidden::ReceiverSecret;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn read(arguments: &[&str]) -> Result<Args, clap::Error> {
+        let all = ["send", "--network", "network.toml"].iter().chain(arguments);
+        <Cli as clap::Parser>::try_parse_from(all).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn the_address_is_the_last_of_what_is_given_wherever_options_stand() {
+        let address = ReceiverSecret::from_seed(&[1; 32]).address().to_string();
+        let address = address.as_str();
+        for arguments in [
+            &["a", "b", address][..],
+            &["a", "b", address, "--json"],
+            &["a", "--name", "c", "b", address],
+            &["a", "b", "--name", "c", address],
+            &["--json", "a", "--name", "c", "b", "--patience", "3", address],
+        ] {
+            let args = read(arguments).unwrap();
+            assert_eq!(args.to.files, [PathBuf::from("a"), PathBuf::from("b")], "{arguments:?}");
+            assert_eq!(args.to.address.to_string(), address);
+        }
+        let wrong = |arguments: &[&str]| read(arguments).unwrap_err();
+        assert_eq!(wrong(&["a"]).kind(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(wrong(&[]).kind(), ErrorKind::MissingRequiredArgument);
+        let error = wrong(&["a", "abc", "--json"]);
+        assert!(error.to_string().contains("'abc' for '<ADDRESS>': an address has 68"), "{error}");
+        assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
     }
 }
