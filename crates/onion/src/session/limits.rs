@@ -44,8 +44,9 @@ pub const MAX_STREAMS: usize = 256;
 pub const MAX_KNOWN: usize = 2 * MAX_STREAMS;
 
 /// Bytes of memory of all streams of a session together whose opening has not come yet. It is sent again within a round
-/// trip or two, and programs write only once they are accepted: what is ahead of it is seldom more than one cell.
-pub const MAX_EARLY: usize = 2 * STREAM_WINDOW as usize;
+/// trip or two, and programs write only once they are accepted: what is ahead of it is seldom more than one cell. One stream
+/// may always be ahead by its window, in pieces that are half empty.
+pub const MAX_EARLY: usize = 3 * STREAM_WINDOW as usize;
 
 /// How a peer breaks the rules; the session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
