@@ -30,6 +30,9 @@ const MOST_RESOLVING_OF_SESSION: usize = 4;
 /// keep its place for as long as it likes. It is as long as a silent flow of datagrams has.
 const STALLED: Duration = flow::IDLE;
 
+/// How often it is looked whether a flow was reset whose name is resolved.
+const LOOK_FOR_RESET: Duration = Duration::from_millis(250);
+
 /// An address answers within so long, or the next is tried.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
@@ -163,7 +166,11 @@ async fn datagrams(
     inbox: mpsc::Receiver<ToTask>,
 ) -> Result<(), Reason> {
     let mut outcome = Reason::Forbidden;
-    for address in allowed(policy, resolving, Protocol::Udp, target).await? {
+    let addresses = tokio::select! {
+        addresses = allowed(policy, resolving, Protocol::Udp, target) => addresses?,
+        () = closed(&inbox) => return Ok(()),
+    };
+    for address in addresses {
         match flow::connect(address).await {
             Ok(socket) => {
                 if outbox.send((id, FromTask::Connected)).await.is_ok() {
@@ -175,6 +182,13 @@ async fn datagrams(
         }
     }
     Err(outcome)
+}
+
+/// Ends once a flow is reset. Its datagrams are not taken meanwhile: they are for whoever carries them.
+async fn closed(inbox: &mpsc::Receiver<ToTask>) {
+    while !inbox.is_closed() {
+        tokio::time::sleep(LOOK_FOR_RESET).await;
+    }
 }
 
 /// The addresses of `target` that may be talked with.
@@ -409,7 +423,12 @@ mod tests {
         assert_eq!(unless_reset(&mut messages, async { 5 }).await, Some(5));
         inbox.send(ToTask::Reset(Reason::Stopped)).await.unwrap();
         assert_eq!(unless_reset(&mut messages, std::future::pending::<u8>()).await, None);
+        inbox.send(ToTask::Datagram(vec![7].into())).await.unwrap();
+        assert!(timeout(2 * LOOK_FOR_RESET, closed(&messages)).await.is_err(), "a flow goes on");
+        assert_eq!(messages.len(), 1, "and keeps its datagrams");
         drop(inbox);
+        timeout(Duration::from_secs(10), closed(&messages)).await.expect("it ends");
+        messages.recv().await.unwrap();
         assert_eq!(unless_reset(&mut messages, std::future::pending::<u8>()).await, None);
     }
 }
