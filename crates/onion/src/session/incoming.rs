@@ -1,5 +1,5 @@
 //! What one end has got of a stream: bytes in any order, given to whoever reads in theirs.
-
+//!
 //! Memory follows what came, not where: bytes beyond a gap are held in pieces, and the gap costs nothing, or a peer that
 //! sends one byte at the end of each window would have all of them held (RFC 9000 21.7 warns of such fragments).
 
