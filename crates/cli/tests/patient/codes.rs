@@ -432,7 +432,7 @@ fn what_is_wrong_with_a_code_or_a_relay_is_said_before_anything_is_tried() {
         (&["send", "missing", "--relays", "127.0.0.1"], "cannot read missing"),
         (&["send", "-", "a", "--relays", "127.0.0.1"], "standard input is sent alone"),
         (&["send", ".", "--name", "x", "--relays", "127.0.0.1"], "--name is for one file"),
-        (&["send", "a", "--hops", "2", "--relays", "127.0.0.1"], "only 1 are known"),
+        (&["send", "a", "--hops", "2", "--relays", "127.0.0.1"], "only 1 is known"),
         (&["send", "a", "--key", "12"], "64 hexadecimal digits"),
         (&["send"], "<FILE>"),
     ] {
