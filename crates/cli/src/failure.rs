@@ -1,7 +1,7 @@
 //! How a verb fails: one clear message on standard error, and exit code 2, or 130
 //! after Ctrl-C as a shell expects.
 
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 use std::fmt;
 use std::process::ExitCode;
 

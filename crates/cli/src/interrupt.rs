@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 
 /// What comes sooner after the first is that one again: a shell, and who waits for a process, may both pass it on.
 const SAME: Duration = Duration::from_millis(500);

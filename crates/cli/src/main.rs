@@ -23,8 +23,10 @@ mod receive;
 mod relay;
 mod relays;
 mod send;
+mod stderr;
 mod stream;
 mod table;
+mod tasks;
 mod transfer_bar;
 
 #[cfg(feature = "research")]

@@ -10,8 +10,8 @@ use anabranch_rendezvous::frame::Side;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::eprint_line;
-use crate::quic;
+use crate::stderr::eprint_line;
+use crate::tasks;
 
 /// A rendezvous that has too much to do is asked again after so long: its handshakes are counted by the
 /// second.
@@ -32,8 +32,8 @@ const GOODBYE: Duration = Duration::from_millis(100);
 
 /// `work`'s result, unless Ctrl-C comes before: then `what` says what that means.
 pub fn run<T>(interrupt: &Interrupt, what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
-    let runtime = quic::runtime()?;
-    let done = runtime.block_on(quic::until_interrupted(interrupt, || {}, work));
+    let runtime = tasks::runtime()?;
+    let done = runtime.block_on(tasks::until_interrupted(interrupt, || {}, work));
     if done.is_none() {
         // Connections that are dropped are closed by tasks of the runtime.
         runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
@@ -122,7 +122,7 @@ mod tests {
     fn an_address_that_the_socket_before_still_holds_is_waited_for() {
         let before = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = before.local_addr().unwrap();
-        let bound = |held| quic::runtime().unwrap().block_on(once_let_go(held, || UdpSocket::bind(address)));
+        let bound = |held| tasks::runtime().unwrap().block_on(once_let_go(held, || UdpSocket::bind(address)));
         assert_eq!(bound(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let letting_go = std::thread::spawn(move || {
             std::thread::sleep(LOOK * 2);

@@ -25,7 +25,8 @@ use ipnet::IpNet;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
+use crate::stderr::eprint_line;
 use crate::transfer_bar;
 
 /// How often the display is renewed and Ctrl-C is looked for.

@@ -6,7 +6,7 @@
 
 mod journal;
 mod kept;
-mod naming;
+pub(crate) mod naming;
 mod room;
 mod scribe;
 mod source;
@@ -25,7 +25,7 @@ use anabranch_proto::transfer::{Extents, FileDone, FileJob, Partial, PartialId, 
 
 use self::journal::Journal;
 pub use self::kept::is_hidden;
-pub(crate) use self::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
+use self::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
 use self::scribe::{Coming, Scribe};
 pub use self::source::{DiskSource, offer, offer_of};
 use self::unpacking::Unpacking;

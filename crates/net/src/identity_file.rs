@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anabranch_proto::key_text;
 use anabranch_proto::seal::Identity;
 
-use crate::disk::rename_without_replacing;
+use crate::disk::naming::rename_without_replacing;
 use crate::sessions::identity::PeerIdentity;
 use crate::setup::random_seed;
 

@@ -15,9 +15,10 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{eprint_line, on_stdout};
+use crate::printer::on_stdout;
 use crate::research::progress;
 use crate::research::run::ScenarioArgs;
+use crate::stderr::eprint_line;
 use crate::table;
 
 /// Arguments of `onion attack`.

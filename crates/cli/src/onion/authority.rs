@@ -15,7 +15,8 @@ use super::network::{self, StateArg, digits};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
+use crate::stderr::eprint_line;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);

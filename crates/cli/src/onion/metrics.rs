@@ -19,7 +19,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::failure::Failure;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 
 /// One figure, or one for each of some words.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use anabranch_onion::node::{Neighbour, Observed};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 
 /// What passed since the line before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

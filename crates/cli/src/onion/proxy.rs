@@ -24,7 +24,8 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{say, socket_address};
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
+use crate::stderr::eprint_line;
 use crate::stream::local;
 
 /// What was seen of the directory.

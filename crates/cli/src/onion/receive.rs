@@ -24,9 +24,9 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
-use crate::printer::eprint_line;
 use crate::receive::store_in;
 use crate::receive::taking::{Carrier, Manner, take};
+use crate::stderr::eprint_line;
 
 /// So long the leave of a sender is waited for: it comes by way of a mailbox.
 const LINGER: Duration = Duration::from_millis(5_000);

@@ -28,7 +28,8 @@ use super::repeats::Repeats;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, socket_address};
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
+use crate::stderr::eprint_line;
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";

@@ -24,6 +24,7 @@ use crate::network::{self, socket_address};
 use crate::receive::arrivals::LINGER;
 use crate::receive::store_in;
 use crate::receive::taking::{Carrier, Manner, take};
+use crate::tasks;
 
 /// Events that wait to be said; a transfer waits for its place.
 const EVENTS: usize = 16;
@@ -73,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let store = store_in(&args.out, args.max_total)?;
     let identity = args.identity.load_or_make()?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let runtime = super::runtime()?;
+    let runtime = tasks::runtime()?;
     let receiver = {
         let _within = runtime.enter();
         Receiver::new(args.listen, &identity, store, limits, args.allow.clone().into())?
@@ -116,7 +117,7 @@ impl Carrier for OverQuic {
 
     fn turn(&mut self, _: &ProgressBar) -> Result<(), Failure> {
         let OverQuic { runtime, events, first, .. } = self;
-        match runtime.block_on(async { timeout(super::TICK, events.recv()).await }) {
+        match runtime.block_on(async { timeout(tasks::TICK, events.recv()).await }) {
             Ok(Some(event)) => *first = Some(event),
             Ok(None) => return Err(Failure::new("nothing can come any more: the socket is lost")),
             Err(_) => {}

@@ -18,8 +18,10 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network;
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
 use crate::relays;
+use crate::stderr::eprint_line;
+use crate::tasks;
 use crate::transfer_bar::{BYTES, HASHING};
 
 /// Arguments of `quic send`.
@@ -103,10 +105,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             display.suspend(|| network::say(args.json, &network::waiting(place)));
         }
     };
-    let runtime = super::runtime()?;
+    let runtime = tasks::runtime()?;
     let outcome = runtime.block_on(async {
         let sender = Sender::new(&to, trust, own.as_ref(), factory)?;
-        let outcome = super::until_interrupted(&interrupt, show, sender.send(&args.file, &progress)).await;
+        let outcome = tasks::until_interrupted(&interrupt, show, sender.send(&args.file, &progress)).await;
         sender.close().await;
         outcome.transpose()
     });

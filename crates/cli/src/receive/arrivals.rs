@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::network::{self, Amount};
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 
 /// So long the leave of a sender is waited for. It asks whether its file has come twice a second: where one relay in three
 /// reaches the receiver, as behind a symmetric NAT, one sender in 15 000 would not be heard in all of that time though it

@@ -34,8 +34,9 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::network::{self, Amount};
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
 use crate::relays::Named;
+use crate::stderr::eprint_line;
 
 /// So long the sender has to come over the relays: longer than it tries.
 const ARRIVAL: Duration = Duration::from_millis(45_000);

@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::{Printer, eprint_line};
+use crate::printer::Printer;
 use crate::research::words::Words;
+use crate::stderr::eprint_line;
 use crate::stream::local;
 
 /// How often the host is looked at, unless reports are wanted more often than half as often.

@@ -13,9 +13,9 @@ use anabranch_scenario::stream::StreamScenario;
 use anabranch_testbed::emulator::Report;
 
 use crate::failure::Failure;
-use crate::printer::eprint_line;
 use crate::research::run::flows::Shown;
 use crate::research::run::{ScenarioArgs, timed};
+use crate::stderr::eprint_line;
 use anabranch_testbed::{self as testbed, Emulated, TestbedFailure};
 
 /// Arguments of `emulate`.

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 
 /// Progress that Ctrl-C interrupts from now on; once in a process.
 pub fn until_interrupted() -> Result<Arc<Progress>, Failure> {

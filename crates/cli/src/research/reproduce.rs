@@ -21,8 +21,9 @@ use serde::Serialize;
 use self::on_sockets::Processes;
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{eprint_line, on_stdout, print_line};
+use crate::printer::{on_stdout, print_line};
 use crate::research::progress;
+use crate::stderr::eprint_line;
 use crate::table;
 
 /// Arguments of `reproduce`.

@@ -21,10 +21,11 @@ use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
-use crate::printer::{eprint_line, on_stdout};
+use crate::printer::on_stdout;
 use crate::research::memory;
 use crate::research::progress;
 use crate::research::threads;
+use crate::stderr::eprint_line;
 use crate::table;
 
 /// A scenario's key for its seed.

@@ -15,10 +15,11 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{eprint_line, on_stdout, print_line};
+use crate::printer::{on_stdout, print_line};
 use crate::research::progress;
 use crate::research::run::{SEED, overrides};
 use crate::research::threads;
+use crate::stderr::eprint_line;
 use crate::table;
 
 /// Arguments of `sweep`.

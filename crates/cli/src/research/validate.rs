@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
 use crate::research::progress;
+use crate::stderr::eprint_line;
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]

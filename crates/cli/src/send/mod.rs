@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::key::IdentityArg;
 use crate::network::{self, PacingArg};
-use crate::printer::eprint_line;
 use crate::relays::{self, RelaysArg};
+use crate::stderr::eprint_line;
 
 /// Relays for each packet, if this many are known and nothing else is said.
 const HOPS: usize = 3;

@@ -16,7 +16,7 @@ use anabranch_rendezvous::agreement::Packing;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 use crate::{network, transfer_bar};
 
 /// Stands for standard input.

@@ -23,7 +23,8 @@ use super::{Args, HOPS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
+use crate::stderr::eprint_line;
 use crate::transfer_bar::BYTES;
 
 /// So long a sender tries to take leave: the next burst is at most a second away.

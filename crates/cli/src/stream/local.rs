@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::metrics;
 use crate::failure::Failure;
 use crate::network::socket_address;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 
 /// Requests for an overview that wait at most: the gateway sends one at a time.
 const MOST_REQUESTS: usize = 4;

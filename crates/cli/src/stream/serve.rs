@@ -26,7 +26,8 @@ use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{Printer, eprint_line, print_line};
+use crate::printer::{Printer, print_line};
+use crate::stderr::eprint_line;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);

@@ -20,7 +20,8 @@ use super::status::{self, EACH, StatusLine};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{Printer, eprint_line};
+use crate::printer::Printer;
+use crate::stderr::eprint_line;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);

@@ -12,7 +12,7 @@ use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::{FileDone, FileJob, Source};
 
 use super::{BLOCK, MOST_DEPTH, MOST_ENTRIES, problem_of_path};
-use crate::disk::with_suffix;
+use crate::disk::naming::with_suffix;
 use crate::loopback::NoFiles;
 use crate::pool::Work;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anabranch_proto::overlay::message::{FileName, safe_part};
 
 use super::{LONGEST_PATH, MOST_ENTRIES, problem_of_path};
-use crate::disk::{MAX_SUFFIX, rename_without_replacing, with_suffix};
+use crate::disk::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
 
 /// What was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

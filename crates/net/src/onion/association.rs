@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::flow::MOST_UNSENT;
 use super::pipe::{ConnectionId, FromTask, Outbox, ToTask};
-use super::socks::name_of;
+use super::socks::words::name_of;
 
 /// Bytes before a datagram at most: reserved, fragment, kind of address, a name with its length, port.
 const MOST_HEADER: usize = 2 + 1 + 1 + 1 + MAX_HOST + 2;

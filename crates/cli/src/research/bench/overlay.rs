@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
-use crate::printer::{eprint_line, print_line};
+use crate::printer::print_line;
 use crate::research::memory;
+use crate::stderr::eprint_line;
 
 /// Arguments of `bench overlay`.
 #[derive(Debug, clap::Args)]

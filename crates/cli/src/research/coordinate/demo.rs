@@ -34,10 +34,11 @@ use page::{Steered, report};
 
 use super::policy;
 use crate::failure::Failure;
-use crate::printer::{eprint_line, on_stdout, print_line};
+use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::{OnRealPackets, say};
 use crate::research::progress;
 use crate::research::run::timed_under;
+use crate::stderr::eprint_line;
 use crate::stream::local;
 use crate::table;
 

@@ -26,8 +26,9 @@ use figures::{Events, Place};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::socket_address;
-use crate::printer::{Printer, eprint_line};
+use crate::printer::Printer;
 use crate::research::words::Words;
+use crate::stderr::eprint_line;
 use crate::stream::local;
 
 /// How often figures are published.

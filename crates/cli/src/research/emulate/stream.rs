@@ -15,9 +15,9 @@ use serde_json::json;
 
 use super::{Args, say};
 use crate::failure::Failure;
-use crate::printer::eprint_line;
 use crate::research::run::application::{rows, whole};
 use crate::research::run::{print_labelled, timed, write_then_print};
+use crate::stderr::eprint_line;
 
 /// A run with real peers.
 pub struct OnRealPeers<'a> {

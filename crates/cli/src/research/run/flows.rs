@@ -15,7 +15,7 @@ use anabranch_scenario::flows::Stack;
 
 use super::{Asked, holds_whole_run, print_labelled, timed_under, write_then_print};
 use crate::failure::Failure;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 use crate::table;
 
 /// More flows do not fit on a screen.

@@ -23,9 +23,10 @@ use serde::Serialize;
 use super::Args;
 use crate::failure::Failure;
 use crate::number::short;
-use crate::printer::{eprint_line, on_stdout, print_line};
+use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::OnRealPackets;
 use crate::research::progress;
+use crate::stderr::eprint_line;
 use crate::table;
 
 /// What runs that are made at a time may carry together. Two processors carry more than

@@ -41,7 +41,8 @@ use super::status::unix_s;
 use crate::browser::{self, Browser};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::printer::{eprint_line, on_stdout, print_line};
+use crate::printer::{on_stdout, print_line};
+use crate::stderr::eprint_line;
 
 /// What the server sends at most: a few copies of the stream.
 const SERVER: Rate = Rate::from_bits_per_sec(6_000_000);

@@ -9,7 +9,7 @@ use anabranch_net::stream::liar::Lie;
 
 use super::Args;
 use crate::failure::Failure;
-use crate::printer::eprint_line;
+use crate::stderr::eprint_line;
 use crate::stream::status::Line;
 
 /// What homes send: viewers have these in turn.

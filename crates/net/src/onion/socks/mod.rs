@@ -4,7 +4,7 @@
 //! authenticate nobody: they say with whom a connection may share a session, as Tor's `IsolateSOCKSAuth` does.
 //! Whoever gives none shares one with all who give none.
 
-mod words;
+pub(super) mod words;
 
 use std::fmt;
 use std::io;
@@ -18,8 +18,8 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+pub use self::words::Foreign;
 use self::words::{Command, NOWHERE, Reply, Unserved, greet, read_request, reply};
-pub use self::words::{Foreign, name_of};
 use super::association;
 use super::flow;
 use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox, ToTask};
