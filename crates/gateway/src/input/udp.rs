@@ -57,7 +57,8 @@ pub async fn run(mut feed: Feed, socket: std::net::UdpSocket, stall: Duration) {
         Ok(socket) => socket,
         Err(error) => return feed.note_failed(error.to_string()),
     };
-    let mut datagrams = Reception { socket, status: feed.status(), sender: None, next: None, buffer: vec![0; LONGEST] };
+    let mut datagrams =
+        Reception { socket, status: feed.status(), sender: None, stranger: None, next: None, buffer: vec![0; LONGEST] };
     feed.begin("nothing has come yet");
     loop {
         let ending = feed.pump(&mut datagrams, stall).await;
@@ -85,6 +86,9 @@ struct Reception {
     socket: UdpSocket,
     status: Status,
     sender: Option<Sender>,
+    /// Who has been named as one that sends no stream, while nobody else does: one of any number of them, whose addresses
+    /// may be made up.
+    stranger: Option<SocketAddr>,
     /// What came first of a sender that has taken another's place.
     next: Option<Bytes>,
     buffer: Vec<u8>,
@@ -123,10 +127,12 @@ impl Read for Reception {
                 }
                 Some(_) => {}
                 None if is_stream => {
-                    self.sender = Some(Sender { address, heard });
+                    (self.sender, self.stranger) = (Some(Sender { address, heard }), None);
                     return Ok(Some(Bytes::copy_from_slice(datagram)));
                 }
+                None if self.stranger.is_some() => {}
                 None => {
+                    self.stranger = Some(address);
                     let words = format!(
                         "what comes from {address} is no MPEG transport stream: expected datagrams with packets of \
                          {PACKET} bytes that begin with 0x47, as ffmpeg sends with -f mpegts"
@@ -151,6 +157,25 @@ mod tests {
     use super::*;
 
     const CLIP: &[u8] = include_bytes!("../../../media/tests/clip.ts");
+
+    #[tokio::test]
+    async fn of_many_who_send_no_stream_one_is_named_until_somebody_sends_one() {
+        let bind = async || UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (socket, status) = (bind().await, Status::new(String::new()));
+        let to = socket.local_addr().unwrap();
+        let (sender, stranger, next) = (None, None, None);
+        let mut reception =
+            Reception { socket, status: status.clone(), sender, stranger, next, buffer: vec![0; LONGEST] };
+        let (first, second, encoder) = (bind().await, bind().await, bind().await);
+        for stranger in [&first, &second, &second, &first] {
+            stranger.send_to(b"junk", to).await.unwrap();
+        }
+        encoder.send_to(&CLIP[..1316], to).await.unwrap();
+        assert_eq!(reception.read().await.unwrap().as_deref(), Some(&CLIP[..1316]));
+        let words = status.get().detail.unwrap();
+        assert!(words.starts_with(&format!("what comes from {} is", first.local_addr().unwrap())), "{words}");
+        assert_eq!(reception.stranger, None, "the next one is named again");
+    }
 
     #[test]
     fn datagrams_are_of_a_stream_however_it_is_cut_and_junk_is_not() {
