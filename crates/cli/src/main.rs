@@ -22,6 +22,8 @@ mod quic;
 mod receive;
 mod relay;
 mod relays;
+#[cfg(test)]
+mod said;
 mod send;
 mod stderr;
 mod stream;

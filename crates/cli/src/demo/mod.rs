@@ -135,19 +135,12 @@ fn delay_model() -> DelayModel {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::said;
 
     #[test]
     fn a_time_for_which_nobody_would_send_is_refused() {
-        let parse = |line: &str| Line::try_parse_from(line.split_whitespace()).map(|line| line.args);
+        let parse = |line: &str| said::parse::<Args>(line.split_whitespace());
         assert!(parse("demo --seconds 1").unwrap_err().to_string().contains("--senders"));
         let refused = check(&parse("demo --senders 1 --seconds 1").unwrap()).unwrap_err();
         assert!(refused.words().contains("--seconds"), "{}", refused.words());

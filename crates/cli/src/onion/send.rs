@@ -337,16 +337,10 @@ mod tests {
     use anabranch_onion::hidden::ReceiverSecret;
 
     use super::*;
-
-    #[derive(Debug, clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::said;
 
     fn read(arguments: &[&str]) -> Result<Args, clap::Error> {
-        let all = ["send", "--network", "network.toml"].iter().chain(arguments);
-        <Cli as clap::Parser>::try_parse_from(all).map(|cli| cli.args)
+        said::parse([&["send", "--network", "network.toml"], arguments].concat())
     }
 
     #[test]

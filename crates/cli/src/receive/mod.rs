@@ -146,21 +146,13 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::said;
 
     #[test]
     fn what_one_kind_of_receiver_would_ignore_is_refused() {
         let listen = |line: &str| {
-            let args = Line::try_parse_from(line.split_whitespace()).unwrap().args;
-            where_to_listen(&args).map_err(|why| why.words().to_owned())
+            where_to_listen(&said::parse(line.split_whitespace()).unwrap()).map_err(|why| why.words().to_owned())
         };
         let at = Some("127.0.0.1:7".parse().unwrap());
         for (line, is) in [

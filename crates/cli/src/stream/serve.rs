@@ -380,21 +380,13 @@ async fn push(video: &node::Input, outlet: &Outlet, cut: Cut) -> Result<(), Fail
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    /// What a user says after `stream serve`.
-    #[derive(clap::Parser)]
-    struct Said {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::said;
 
     #[test]
     fn only_a_file_begins_again() {
         let fits = |words: &[&str]| {
-            let args = Said::parse_from([&["serve", "--loop"], words].concat()).args;
+            let args: Args = said::parse([&["serve", "--loop"], words].concat()).unwrap();
             fits(&args, &Source::parse(&args.source, args.via_ffmpeg).unwrap())
         };
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");

@@ -183,10 +183,11 @@ fn web(text: &str, scheme: &'static str) -> Result<Source, BadSource> {
         Some(authority) if authority.as_str().contains('@') => {
             Err(bad("names and passwords in it are not sent; let your ffmpeg read it, with --via-ffmpeg".to_owned()))
         }
-        Some(authority) if authority.host().is_empty() => Err(bad("it names no host".to_owned())),
-        Some(_) if port(&url).is_none() => Err(bad("ports are numbers from 1 to 65535".to_owned())),
-        Some(_) => Ok(Source::Http(url)),
-        None => Err(bad("it names no host".to_owned())),
+        Some(authority) if !authority.host().is_empty() => match port(&url) {
+            Some(_) => Ok(Source::Http(url)),
+            None => Err(bad("ports are numbers from 1 to 65535".to_owned())),
+        },
+        _ => Err(bad("it names no host".to_owned())),
     }
 }
 
