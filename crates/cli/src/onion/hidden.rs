@@ -1,9 +1,10 @@
 //! What `onion receive` and `onion send` have in common: a user of the overlay, and what is said of it.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anabranch_control::time::Duration;
-use anabranch_net::onion::hidden_edge::HiddenSettings;
+use anabranch_net::onion::hidden_edge::{Hidden, HiddenEdge, HiddenSettings};
 use anabranch_net::onion::network_file::NetworkFile;
 use anabranch_net::state::StateFolder;
 use anabranch_net::udp::Socket;
@@ -14,6 +15,7 @@ use anabranch_onion::session::Secrecy;
 use anabranch_onion::size::MOST_HOPS;
 
 use crate::failure::Failure;
+use crate::stderr::eprint_line;
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";
@@ -26,6 +28,10 @@ pub const LOOK: Duration = Duration::from_millis(50);
 
 /// So long a leave has to reach the other end.
 pub const LEAVE: Duration = Duration::from_millis(500);
+
+/// So long the other end is told that nothing is to be kept of a file, while it does not acknowledge that: over paths that
+/// lose much, or on a busy machine, timeouts pass first.
+const LONGEST_LEAVE: Duration = Duration::from_millis(10_000);
 
 /// What both verbs hide, and what not.
 pub const PROTECTS: &str = "\
@@ -62,6 +68,27 @@ impl PathArgs {
         user.check().map_err(|why| Failure::new(format!("--placement {}: {why}", self.placement)))?;
         Ok(user)
     }
+}
+
+/// Goes on until `is_heard` says that the other end knows that a file is given up, for some seconds at most.
+pub fn await_heard<M>(edge: &mut HiddenEdge<M>, mut is_heard: impl FnMut(&mut M) -> bool) -> Result<(), Failure>
+where
+    M: Hidden<Job = Infallible, Done = Infallible>,
+{
+    let begun = edge.now();
+    let mut is_said = false;
+    while edge.act(|machine, _| is_heard(machine)) == Some(false) {
+        let waited = edge.now().since(begun);
+        if waited >= LONGEST_LEAVE {
+            break;
+        }
+        if waited >= LEAVE && !std::mem::replace(&mut is_said, true) {
+            eprint_line!("the other end has not heard of it yet; Ctrl-C again ends this at once");
+        }
+        edge.turn(edge.now() + LOOK)?;
+        edge.take_news();
+    }
+    Ok(())
 }
 
 /// The user's side, with what `folder` remembers of it.

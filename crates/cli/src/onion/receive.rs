@@ -17,7 +17,7 @@ use anabranch_proto::transfer::{Event, Limits};
 use indicatif::ProgressBar;
 use serde_json::Map;
 
-use super::hidden::{self, LEAVE, LOOK, PathArgs};
+use super::hidden::{self, LOOK, PathArgs};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
 use super::repeats::Repeats;
@@ -186,16 +186,14 @@ impl Carrier for OverOnion {
     }
 
     fn leave(&mut self) -> Result<(), Failure> {
-        for of in self.files.streams() {
+        let streams = self.files.streams();
+        for of in &streams {
             self.edge.act(|machine, _| machine.act(of.0, |exit| exit.reset(of.1, Reason::Stopped)));
         }
-        let is_heard = self.files.coming() > 0;
         self.files.end();
-        let end = self.edge.now() + LEAVE;
-        while is_heard && self.edge.now() < end {
-            self.edge.turn(end)?;
-            self.edge.take_news();
-        }
-        Ok(())
+        hidden::await_heard(&mut self.edge, |machine| {
+            let mut is_heard = |session| machine.act(session, |exit| exit.streams().are_resets_heard());
+            streams.iter().all(|of| is_heard(of.0) != Some(false))
+        })
     }
 }

@@ -304,15 +304,15 @@ impl Carrying<'_> {
     /// Takes leave: the receiver learns at once that nothing more comes, or, if it was given up, that nothing of it
     /// is to be kept.
     fn leave(&mut self, is_given_up: bool) -> Result<(), Failure> {
-        let stream = self.stream;
-        let has_session = self.edge.act(|machine, _| {
-            let Some(client) = machine.session() else { return false };
-            match stream {
-                Some(stream) if is_given_up => client.reset(stream, Reason::Stopped),
-                _ => client.close(),
-            }
-            true
-        });
+        let stream = self.stream.filter(|_| is_given_up);
+        if let Some(stream) = stream {
+            let reset = |machine: &mut Sender, _| machine.session().map(|client| client.reset(stream, Reason::Stopped));
+            self.edge.act(reset);
+            hidden::await_heard(&mut self.edge, |machine| {
+                machine.session().is_none_or(|client| client.streams().are_resets_heard())
+            })?;
+        }
+        let has_session = self.edge.act(|machine, _| machine.session().map(|client| client.close()).is_some());
         let end = self.edge.now() + LEAVE;
         while has_session == Some(true) && self.edge.now() < end {
             self.edge.turn(end)?;

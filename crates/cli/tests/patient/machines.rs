@@ -93,13 +93,15 @@ fn a_receiver_is_sent_about_what_its_link_carries_whatever_relays_grant() {
         return println!("skipped: a slow link needs the command tc and a token bucket");
     }
     // 81 % before there was a bound, 38 before a startup, 23 before a queue counted, and 6 since, in the first second: the
-    // range was set after each. What other programs hold up costs one run more, and a flood all of them.
-    let lost: Vec<f64> = (0..3).map(|_| lost_over_a_slow_access(&machines)).take_while(|lost| *lost >= 0.15).collect();
-    assert!(lost.len() < 3, "{lost:?}");
+    // range was set after each. What other programs hold up costs one run more, and a flood or an idle link all of them.
+    let is_off = |&(lost, rate): &(f64, f64)| lost >= 0.15 || rate <= 600_000.0;
+    let off: Vec<_> = (0..3).map(|_| over_a_slow_access(&machines)).take_while(is_off).collect();
+    assert!(off.len() < 3, "{off:?}");
 }
 
-/// The share of its packets that a sender loses which sends 6 MB through relays that grant more than the receiver's link carries.
-fn lost_over_a_slow_access(machines: &Machines) -> f64 {
+/// The share of its packets that a sender loses which sends 6 MB through relays that grant more than the receiver's link
+/// carries, and how many bytes of the file arrive in a second.
+fn over_a_slow_access(machines: &Machines) -> (f64, f64) {
     let place = tempfile::tempdir().unwrap();
     let [one, two, three] = ["relay", "sender", "receiver"].map(|name| place.path().join(name));
     for folder in [&one, &two, &three] {
@@ -115,9 +117,8 @@ fn lost_over_a_slow_access(machines: &Machines) -> f64 {
     let send = format!("anabranch send a.bin --to {to} --key {key} --relays {at} --hops 2 --json");
     let sent: serde_json::Value = serde_json::from_str(&ended_well(machines.run(2, &send, &two))).unwrap();
     ended_well(receiver);
-    assert!(sent["bytes_per_second"].as_f64().unwrap() > 600_000.0, "{sent}");
-    let [packets, lost] = ["packets", "lost_packets"].map(|key| sent[key].as_f64().unwrap());
-    lost / packets
+    let [packets, lost, rate] = ["packets", "lost_packets", "bytes_per_second"].map(|key| sent[key].as_f64().unwrap());
+    (lost / packets, rate)
 }
 
 // ---- NATs ----

@@ -147,6 +147,11 @@ impl Streams {
         self.streams.is_empty()
     }
 
+    /// Whether the other end has heard of all that this end has reset.
+    pub fn are_resets_heard(&self) -> bool {
+        self.streams.values().all(|stream| stream.reset.is_none() || stream.reset_came)
+    }
+
     /// Bytes held, of what is sent and of what came, and by the streams themselves.
     pub fn memory(&self) -> usize {
         let streams: usize = self.streams.values().map(Stream::memory).sum();

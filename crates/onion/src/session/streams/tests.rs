@@ -109,8 +109,9 @@ fn a_reset_ends_both_directions_and_gives_all_credit_back() {
     assert_eq!(client.next_control(100, &mut bytes), Some(Carried::Reset(id)), "it needs no opening now");
     let frame = client.frame(&Carried::Reset(id)).unwrap();
     exit.on_frame(frame).unwrap();
+    assert!(!client.are_resets_heard());
     client.on_delivered(&Carried::Reset(id));
-    assert_eq!((client.len(), exit.consumed), (1, 1000));
+    assert_eq!((client.len(), client.are_resets_heard(), exit.consumed), (1, true, 1000));
     let back = exit.next_control(100, &mut bytes).unwrap();
     client.on_frame(exit.frame(&back).unwrap()).unwrap();
     exit.on_delivered(&back);
