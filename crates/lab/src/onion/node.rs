@@ -26,6 +26,9 @@ const PORT: u16 = 4000;
 /// Bytes that are read or written at a time.
 const CHUNK: usize = 16 << 10;
 
+/// Bytes that are read at once: more than one cell brings.
+const READ: usize = 2 << 10;
+
 /// A node's address: bits of its number backwards, so that neighbours in number are in different /24s.
 pub fn address(node: u32) -> SocketAddr {
     assert!(node < (1 << 16), "as many nodes have a /24 of their own in 10.0.0.0/8");
@@ -332,7 +335,7 @@ impl<C: Cryptography> Downloader<C> {
 
     fn read(&mut self, now: Time, id: SessionId, stream: StreamId) -> bool {
         let Some(client) = self.user.session(id) else { return false };
-        let mut chunk = [0; CHUNK];
+        let mut chunk = [0; READ];
         let before = self.has.bytes;
         loop {
             match client.read(stream, &mut chunk) {
@@ -435,7 +438,7 @@ fn write<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served) 
 
 /// Reads all that has come.
 fn read<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served, uploaded: &mut Uploaded) {
-    let mut chunk = [0; CHUNK];
+    let mut chunk = [0; READ];
     service.act(served.session, |exit| {
         while let Ok(ReadOutcome::Bytes(count)) = exit.read(served.stream, &mut chunk) {
             uploaded.wrong |= !is_from(&chunk[..count], served.read);

@@ -99,20 +99,23 @@ fn of_packet(key: u64, index: u16) -> u64 {
     fold(key ^ MIX[1].wrapping_mul(u64::from(index) + 1), MIX[0])
 }
 
-/// A sum over bytes that any change changes, but for one in 2⁶⁴. Four words at a time: it is what a
-/// simulated hop spends its time with.
+/// A sum over bytes that any change changes, but for one in 2⁶⁴. It is what a simulated hop spends its time with: a
+/// product takes two words from each side, one of them turned, so that equal ones leave something, and two products
+/// go side by side.
 fn sum(seed: u64, bytes: &[u8]) -> u64 {
-    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     let mut lanes = [seed ^ MIX[0], seed ^ MIX[1]];
-    let mut chunks = bytes.chunks_exact(32);
-    for chunk in &mut chunks {
-        lanes[0] = fold(word(&chunk[..8]) ^ MIX[0], word(&chunk[8..16]) ^ lanes[0]);
-        lanes[1] = fold(word(&chunk[16..24]) ^ MIX[1], word(&chunk[24..]) ^ lanes[1]);
-    }
-    let mut rest = [0; 32];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    for (place, word_of) in rest.chunks_exact(8).enumerate() {
-        lanes[place % 2] = fold(word(word_of) ^ MIX[place % 2], lanes[place % 2] ^ MIX[1]);
+    let mut add = |block: &[u8; 64]| {
+        let word = |at: usize| u64::from_le_bytes(*block[8 * at..].first_chunk().expect("eight bytes"));
+        let pair = |at: usize| word(at) ^ word(at + 1).rotate_left(29);
+        lanes[0] = fold(pair(0) ^ MIX[0], pair(2) ^ lanes[0]);
+        lanes[1] = fold(pair(4) ^ MIX[1], pair(6) ^ lanes[1]);
+    };
+    let (blocks, rest) = bytes.as_chunks();
+    blocks.iter().for_each(&mut add);
+    if !rest.is_empty() {
+        let mut last = [0; 64];
+        last[..rest.len()].copy_from_slice(rest);
+        add(&last);
     }
     fold(lanes[0] ^ bytes.len() as u64, lanes[1] ^ MIX[1])
 }

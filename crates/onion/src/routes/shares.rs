@@ -4,9 +4,12 @@ use anabranch_control::rng::Rng;
 
 use crate::RelayIndex;
 
-/// Steps in which the multiplier is found: each halves what is left, so that 50 leave nothing that a
+/// Steps in which the multiplier is found, at most: each halves at least what is left, so that 50 leave nothing that a
 /// 53-bit number would show.
 const STEPS: usize = 50;
+
+/// So near to 1 the sum of shares is the sum, as far as thousands of them can be added up.
+const NEAR: f64 = 1e-12;
 
 /// A relay that shares are to be computed of.
 #[derive(Clone, Copy, Debug)]
@@ -83,24 +86,42 @@ impl Shares {
     }
 }
 
-/// q_i = min(cap b_i, max(floor_i, λ r_i)) with Σ q = 1.
+/// q_i = min(cap b_i, max(floor_i, λ r_i)) with Σ q = 1. The sum is linear in λ between the values at which a share meets
+/// one of its bounds: Newton's method finds λ after a few steps, and where a step would leave what it must lie
+/// between, that is halved.
 fn bounded(rates: &[f64], base: &[f64], floors: &[f64], cap: f64) -> Vec<f64> {
     let share = |lambda: f64, i: usize| (lambda * rates[i]).clamp(floors[i], cap * base[i]);
-    let sum = |lambda: f64| (0..rates.len()).map(|i| share(lambda, i)).sum::<f64>();
+    // Σ q, and by how much it grows with λ.
+    let sum = |lambda: f64| {
+        (0..rates.len()).fold((0.0, 0.0), |(sum, slope), i| {
+            let share = share(lambda, i);
+            (sum + share, if share == lambda * rates[i] { slope + rates[i] } else { slope })
+        })
+    };
     // Where every share is at its cap, they add up to the cap, which is above 1.
-    let mut high = 1.0 / rates.iter().sum::<f64>();
-    while sum(high) < 1.0 {
+    let (mut low, mut high) = (0.0, 1.0 / rates.iter().sum::<f64>());
+    while sum(high).0 < 1.0 {
+        low = high;
         high *= 2.0;
         if !high.is_finite() {
             return base.to_vec();
         }
     }
-    let mut low = 0.0;
+    let mut lambda = high;
     for _ in 0..STEPS {
-        let middle = 0.5 * (low + high);
-        if sum(middle) < 1.0 { low = middle } else { high = middle }
+        let (sum, slope) = sum(lambda);
+        if sum < 1.0 {
+            low = lambda
+        } else {
+            high = lambda
+        }
+        if (sum - 1.0).abs() < NEAR {
+            break;
+        }
+        let next = lambda + (1.0 - sum) / slope;
+        lambda = if low < next && next < high { next } else { 0.5 * (low + high) };
     }
-    (0..rates.len()).map(|i| share(high, i)).collect()
+    (0..rates.len()).map(|i| share(lambda, i)).collect()
 }
 
 #[cfg(test)]
@@ -150,7 +171,7 @@ mod tests {
             let shares = Shares::new(of.len(), &relays(&of), 2.0);
             let total: f64 = of.iter().map(|(weight, _)| weight).sum();
             let sum: f64 = (0..of.len()).map(|i| shares.of(RelayIndex(i as u16))).sum();
-            prop_assert!((sum - 1.0).abs() < 1e-6, "{}", sum);
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{}", sum);
             for (i, (weight, _)) in of.iter().enumerate() {
                 let relative = shares.of(RelayIndex(i as u16)) / (weight / total);
                 prop_assert!((0.1 - 1e-9..=2.0 + 1e-9).contains(&relative), "{}", relative);

@@ -100,10 +100,15 @@ pub struct Acked {
 
 impl Acked {
     /// The numbers, highest first.
+    #[cfg(test)]
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        (0..ACK_BITS)
-            .filter(|&i| self.bits[i as usize / 8] >> (i % 8) & 1 == 1)
-            .map_while(|i| self.largest.checked_sub(i))
+        (0..=self.largest).rev().take(ACK_BITS as usize).filter(|number| self.contains(*number))
+    }
+
+    /// Whether it says that cell `number` has come.
+    pub fn contains(&self, number: u64) -> bool {
+        let behind = self.largest.checked_sub(number).filter(|behind| *behind < ACK_BITS);
+        behind.is_some_and(|i| self.bits[i as usize / 8] >> (i % 8) & 1 == 1)
     }
 }
 
@@ -260,6 +265,9 @@ const CLOSE: u8 = 12;
 const OPEN_FLOW: u8 = 13;
 const DATAGRAM: u8 = 14;
 const VOID: u8 = 15;
+
+/// What padding is compared with, at once: most cells are padded.
+const ZEROS: [u8; 1024] = [0; 1024];
 
 const BY_NAME: u8 = 0;
 const BY_IPV4: u8 = 1;
@@ -473,7 +481,7 @@ impl<'a> Frames<'a> {
         let reader = &mut self.reader;
         Ok(Some(match reader.u8()? {
             0 => {
-                let is_padding = reader.rest().iter().all(|&byte| byte == 0);
+                let is_padding = reader.rest().chunks(ZEROS.len()).all(|part| *part == ZEROS[..part.len()]);
                 return if is_padding { Ok(None) } else { Err(CodecError::Value("padding")) };
             }
             PING => Frame::Ping,

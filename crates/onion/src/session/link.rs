@@ -172,7 +172,11 @@ impl Link {
             match frame {
                 Frame::Ping => {}
                 Frame::Acked(acked) => {
-                    for number in acked.numbers() {
+                    if !self.flight.was_sent(acked.largest) {
+                        return Err(Violation::Ack);
+                    }
+                    // Each report says again what the last ones said.
+                    for number in self.flight.open_among(&acked) {
                         self.on_ack(now, number, None, left)?;
                     }
                 }

@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use anabranch_control::time::{Duration, Time};
 
-use super::cell::StreamId;
+use super::cell::{Acked, StreamId};
 
 /// Cells that one end remembers at most, on their way and late together.
 pub const MAX_FLIGHT: usize = 16_384;
@@ -167,6 +167,15 @@ impl Flight {
     /// Whether a cell of this number was ever sent.
     pub fn was_sent(&self, number: u64) -> bool {
         number < self.next()
+    }
+
+    /// The cells that have come by this report and of which that is not known yet, newest first.
+    pub fn open_among(&self, acked: &Acked) -> Vec<u64> {
+        let is_new = |(number, record): &(u64, &Record)| record.state != State::Done && acked.contains(*number);
+        let known = (self.base..=acked.largest).zip(&self.records);
+        let mut numbers: Vec<u64> = known.filter(is_new).map(|(number, _)| number).collect();
+        numbers.reverse();
+        numbers
     }
 
     /// The other end says, in a cell that left it at `said` in its clock, that cell `number` came, and
