@@ -78,9 +78,9 @@ pub struct Args {
     /// How long all send [default: 30]
     #[arg(long, value_name = "S", requires = "senders", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
-    /// Size of the file that is made, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 6_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
-    size: u64,
+    /// Size of the file that is made, in bytes [default: 6000000]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
+    size: Option<u64>,
     /// Say what became of the file as one JSON object on standard output, and all else on standard error
     #[arg(long, conflicts_with = "senders")]
     json: bool,
@@ -109,6 +109,9 @@ fn check(args: &Args) -> Result<(), Failure> {
         return Err(Failure::new(
             "--seconds is for peers that all send: with --senders 1 a file is sent, however long it takes",
         ));
+    }
+    if args.size.is_some() && args.senders.is_some_and(|senders| senders != 1) {
+        return Err(Failure::new("--size is of the file that one sender sends: peers that all send have no file"));
     }
     Ok(())
 }
@@ -147,5 +150,12 @@ mod tests {
         for line in ["demo", "demo --senders 1", "demo --senders 20", "demo --senders 20 --seconds 1"] {
             assert!(check(&parse(line).unwrap()).is_ok(), "{line}");
         }
+    }
+
+    #[test]
+    fn the_size_of_a_file_that_nobody_would_send_is_refused() {
+        let parse = |line: &str| check(&said::parse::<Args>(line.split_whitespace()).unwrap());
+        assert!(parse("demo --senders 20 --size 9").unwrap_err().words().contains("--size"));
+        assert!(parse("demo --size 9").is_ok() && parse("demo --senders 1 --size 9").is_ok());
     }
 }

@@ -38,6 +38,9 @@ const LIMIT: Rate = Rate::from_bytes_per_sec(60_000);
 const RECEIVER: usize = PEERS;
 const SENDER: usize = PEERS + 1;
 
+/// Bytes of the file, unless others are asked for.
+const SIZE: u64 = 6_000_000;
+
 /// The best this many seconds in a row are shown.
 const BEST: usize = 10;
 
@@ -226,7 +229,7 @@ fn make_file(args: &Args, received: &Path) -> Result<PathBuf, Failure> {
         fs::remove_file(before).map_err(failed)?;
     }
     let part = args.out.join(format!(".{name}.part"));
-    fill(&part, args.size, args.seed).and_then(|()| fs::rename(&part, &path)).map_err(|error| {
+    fill(&part, args.size.unwrap_or(SIZE), args.seed).and_then(|()| fs::rename(&part, &path)).map_err(|error| {
         // Nothing half-written stays; what can't be removed was not written.
         let _ = fs::remove_file(&part);
         failed(error)

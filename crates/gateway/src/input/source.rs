@@ -199,19 +199,27 @@ fn udp(rest: &str) -> Result<Source, String> {
     let local = options.split('&').find_map(|option| option.strip_prefix("localaddr="));
     let interface = local.map(|local| local.parse().map_err(|_| format!("{local:?} is no IPv4 address")));
     let interface = interface.transpose()?;
-    let at = |address| Source::Udp(Datagrams { address, interface });
+    let address = udp_address(place)?;
+    // The system would take any port, and nobody would know where to send.
+    if address.port() == 0 {
+        return Err("ports are numbers from 1 on".to_owned());
+    }
+    Ok(Source::Udp(Datagrams { address, interface }))
+}
+
+fn udp_address(place: &str) -> Result<SocketAddr, String> {
     if let Some(port) = place.strip_prefix(':') {
         let port: u16 = port.parse().map_err(|_| "ports are numbers up to 65535".to_owned())?;
-        return Ok(at((Ipv4Addr::UNSPECIFIED, port).into()));
+        return Ok((Ipv4Addr::UNSPECIFIED, port).into());
     }
     if let Ok(address) = place.parse() {
-        return Ok(at(address));
+        return Ok(address);
     }
     if !place.contains(':') {
         return Err("it names no port".to_owned());
     }
     let mut addresses = place.to_socket_addrs().map_err(|error| error.to_string())?;
-    addresses.next().map(at).ok_or_else(|| "that name has no address".to_owned())
+    addresses.next().ok_or_else(|| "that name has no address".to_owned())
 }
 
 /// `[HOST]:PORT[?OPTIONS]`: callers are waited for, unless the options say otherwise.
@@ -316,6 +324,8 @@ mod tests {
             ("http://user:secret@host/", "--via-ffmpeg"),
             ("udp://127.0.0.1", "names no port"),
             ("udp://:99999", "up to 65535"),
+            ("udp://:0", "from 1 on"),
+            ("udp://127.0.0.1:0", "from 1 on"),
             ("udp://239.1.2.3:5000?localaddr=eth0", "\"eth0\" is no IPv4 address"),
             ("srt://host?passphrase=secret", "names no port"),
             ("http://exa mple/", "no URL"),

@@ -17,6 +17,9 @@ const PORTION: usize = 16;
 /// Streams at once, with a file or without one yet.
 const MOST_STREAMS: usize = 64;
 
+/// Of them, of one session: who sends uses one, and none takes all that there are.
+const MOST_STREAMS_OF_SESSION: usize = 8;
+
 struct Stream {
     session: SessionId,
     heard: Vec<u8>,
@@ -83,7 +86,8 @@ impl<S: Store> Files<S> {
 
     /// Somebody has opened a stream; whether there is room for it.
     pub fn open(&mut self, of: (SessionName, StreamId)) -> bool {
-        let has_room = self.streams.len() < MOST_STREAMS;
+        let of_session = self.streams.keys().filter(|(session, _)| *session == of.0).count();
+        let has_room = self.streams.len() < MOST_STREAMS && of_session < MOST_STREAMS_OF_SESSION;
         if has_room {
             self.streams.insert(of, Stream::new());
         }

@@ -183,6 +183,14 @@ fn who_resets_the_stream_leaves_nothing() {
 }
 
 #[test]
+fn one_session_takes_eight_streams_and_leaves_others_theirs() {
+    let to = tempfile::tempdir().unwrap();
+    let mut files = Files::new(store(to.path()), Limits::default());
+    let taken = (0..100).filter(|number| files.open((OF.0, StreamId(*number)))).count();
+    assert_eq!((taken, files.open(AGAIN)), (8, true));
+}
+
+#[test]
 fn what_is_too_long_or_makes_no_sense_is_refused_in_words() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let limits = Limits { file_bytes: 1000, ..Limits::default() };
