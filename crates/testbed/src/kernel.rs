@@ -243,7 +243,6 @@ mod tests {
 
     use super::super::plan::Plan;
     use super::super::sending::Driver;
-    use super::super::watch::Watched;
     use super::*;
 
     #[test]
@@ -251,15 +250,7 @@ mod tests {
         let text = "[run]\nseconds = 1000\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\n\
                     controller = \"kernel:reno\"\nstart_s = 999";
         let scenario = parse_flows(text, "f.toml", &[]).unwrap();
-        let plan = Plan {
-            senders: vec![],
-            receivers: vec![],
-            addresses: vec![],
-            quic_packet: 1200,
-            watched: Watched::default(),
-            cross_bytes: Default::default(),
-            counted: std::sync::Arc::new(crate::watch::Counted::new(0)),
-        };
+        let plan = Plan::of_nobody();
         let stop = AtomicBool::new(false);
         let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop, steered: None };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -58,6 +58,20 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Without anybody, for drivers whose stacks open no sockets.
+    #[cfg(test)]
+    pub fn of_nobody() -> Plan {
+        Plan {
+            senders: vec![],
+            receivers: vec![],
+            addresses: vec![],
+            quic_packet: 1200,
+            watched: Watched::default(),
+            cross_bytes: CrossBytes::default(),
+            counted: Arc::new(Counted::new(0)),
+        }
+    }
+
     /// Where a receiver listens.
     pub fn receiver(&self, number: usize) -> SocketAddr {
         SocketAddrV4::new(self.addresses[number], PORT).into()

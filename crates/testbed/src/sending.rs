@@ -117,6 +117,9 @@ struct Working {
     established: bool,
     /// When the transfer began whose end is awaited.
     since: Time,
+    /// The least round trip of the last connection that has ended and had one: a host remembers it for the next one to
+    /// the same destination, as in a simulation.
+    known_min_rtt: Option<Duration>,
     sent: Sent,
 }
 
@@ -182,7 +185,7 @@ impl Working {
             series: FlowSeries::of(spec),
         };
         let application = Arc::new(Mutex::new(Application::new(spec, seed)));
-        Working { application, established: false, since: Time::ZERO, sent }
+        Working { application, established: false, since: Time::ZERO, known_min_rtt: None, sent }
     }
 }
 
@@ -281,8 +284,14 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     }
 
     fn close(&mut self, flow: usize) -> Result<(), TestbedFailure> {
+        self.flows[flow].known_min_rtt = self.min_rtt(flow);
         self.flows[flow].established = false;
         self.stack.close(flow)
+    }
+
+    /// The least round trip of the connection or, before it has one, of the last one.
+    fn min_rtt(&self, flow: usize) -> Option<Duration> {
+        self.stack.round_trip(flow).map(|round_trip| round_trip.min).or(self.flows[flow].known_min_rtt)
     }
 
     fn note(&mut self, flow: usize, at: Time) {
@@ -309,8 +318,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     /// Sets a flow's bounds, if there is a coordinator and it is steered.
     fn steer(&mut self, flow: usize, now: Time) {
         let Some(steered) = &self.run.steered else { return };
-        let min_rtt = self.stack.round_trip(flow).map(|round_trip| round_trip.min);
-        if let Some(bounds) = steered.bounds(now, self.flows[flow].sent.flow, min_rtt) {
+        if let Some(bounds) = steered.bounds(now, self.flows[flow].sent.flow, self.min_rtt(flow)) {
             self.stack.set_bounds(flow, bounds);
         }
     }
@@ -345,5 +353,97 @@ impl<'a, S: SenderStack> Driver<'a, S> {
             this.sent.packets = self.stack.packets(flow);
         }
         Ok(self.flows.into_iter().map(|flow| flow.sent).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use anabranch_net::clock::Clock;
+    use anabranch_scenario::file::parse_flows;
+
+    use super::super::plan::Plan;
+    use super::super::steering::{ByRule, Steered};
+    use super::super::watch::CrossBytes;
+    use super::*;
+
+    /// Connections without a handshake, the first of which alone measures a round trip; what is done to each, in order.
+    #[derive(Default)]
+    struct Unmeasured {
+        connection: u32,
+        done: Arc<Mutex<Vec<(u32, &'static str)>>>,
+    }
+
+    impl Unmeasured {
+        fn note(&self, what: &'static str) {
+            self.done.lock().unwrap().push((self.connection, what));
+        }
+    }
+
+    impl SenderStack for Unmeasured {
+        fn open(&mut self, _: usize, connection: u32, _: &Shared) -> Result<bool, TestbedFailure> {
+            self.connection = connection;
+            Ok(true)
+        }
+
+        fn write(&mut self, _: usize, _: PeerId, _: u64, _: bool) {
+            self.note("write");
+        }
+
+        fn unsent(&self, _: usize) -> u64 {
+            0
+        }
+
+        fn pause(&mut self, _: usize) {}
+
+        fn close(&mut self, _: usize) -> Result<(), TestbedFailure> {
+            Ok(())
+        }
+
+        fn turn(&mut self, _: Time, _: &mut Vec<Event>) -> Result<(), TestbedFailure> {
+            Ok(())
+        }
+
+        fn sample(&mut self, _: usize, _: &mut FlowSeries, _: bool) {}
+
+        fn packets(&self, _: usize) -> Option<Packets> {
+            None
+        }
+
+        fn counted(&self, _: usize) -> Packets {
+            Packets::default()
+        }
+
+        fn round_trip(&self, _: usize) -> Option<RoundTripSeen> {
+            let measured = RoundTripSeen { smoothed: Duration::from_millis(50), min: Duration::from_millis(40) };
+            let is_measured = self.connection == 0 && !self.done.lock().unwrap().is_empty();
+            is_measured.then_some(measured)
+        }
+
+        fn set_bounds(&mut self, _: usize, bounds: Bounds) {
+            assert!(bounds.maximum.is_some());
+            self.note("bound");
+        }
+    }
+
+    #[test]
+    fn a_connection_without_a_handshake_is_bounded_by_the_last_ones_round_trip() {
+        let text = "[run]\nseconds = 1000\n[dumbbell]\nrate = \"20 Mbit/s\"\ndelay_ms = 20\n[[flow]]\n\
+                    controller = \"cubic\"\nsteered = true\n\
+                    workload = { on_mean_s = 0.01, off_mean_s = 0.01, new_connections = true }\n\
+                    [steering]\nlink = \"bottleneck\"\nevery_ms = 5000";
+        let scenario = parse_flows(text, "f.toml", &[]).unwrap();
+        let (plan, stop) = (Plan::of_nobody(), AtomicBool::new(false));
+        let steered = ByRule::new(&scenario, CrossBytes::default()).map(Box::new).map(Steered::Rule);
+        let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop, steered };
+        let stack = Unmeasured::default();
+        let done = Arc::clone(&stack.done);
+        let mut driver = Driver::new(&run, &[0], stack);
+        // Each on and off is over by the next step: open, close, open.
+        for second in 1..=3 {
+            driver.step(Time::ZERO + Duration::SECOND * second, Time::MAX).unwrap();
+        }
+        assert_eq!(*done.lock().unwrap(), [(0, "write"), (1, "bound"), (1, "write")]);
     }
 }
