@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// the last packet of a stream may be too.
 const LONGEST_QUIC_ACK: usize = 128;
 
+/// TCP's flag of a connection's first packet (RFC 9293, 3.1), which takes a sequence number.
+const SYN: u8 = 0x02;
+
 /// How often the queues are looked at.
 pub fn interval(scenario: &FlowScenario) -> Duration {
     scenario.sample_every.unwrap_or(LOOK)
@@ -184,33 +187,41 @@ impl Drop for Watcher {
     }
 }
 
-/// A packet that carries data.
-enum DataPacket {
+/// What an IP packet is to whoever counts data.
+enum Carried {
+    /// Data over UDP.
     Udp,
-    /// The sender's port, and where its data begins and ends.
-    Tcp {
-        port: u16,
-        begin: u32,
-        end: u32,
-    },
+    /// Data of TCP: the sender's port, and where it begins and ends.
+    Tcp { port: u16, begin: u32, end: u32 },
+    /// No data yet: a connection of TCP's begins at the sender's port, its data after `begin`.
+    Syn { port: u16, begin: u32 },
 }
 
-/// What carries data in an IP packet; none if it carries none. Which of QUIC's do is
+impl Carried {
+    fn is_data(&self) -> bool {
+        !matches!(self, Carried::Syn { .. })
+    }
+}
+
+/// What an IP packet carries; none if that is neither data nor a beginning. Which of QUIC's carry data is
 /// encrypted: those that are longer than ACKs.
-fn data_packet(packet: &[u8], quic: bool) -> Option<DataPacket> {
+fn carried(packet: &[u8], quic: bool) -> Option<Carried> {
     if quic {
-        return (packet.len() > LONGEST_QUIC_ACK).then_some(DataPacket::Udp);
+        return (packet.len() > LONGEST_QUIC_ACK).then_some(Carried::Udp);
     }
     let header = usize::from(packet.first()? & 0x0f) * 4;
     let transport = packet.get(header..)?;
     let word = |at: usize| Some(u32::from_be_bytes(transport.get(at..at + 4)?.try_into().ok()?));
     match packet.get(9)? {
-        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(DataPacket::Udp),
+        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(Carried::Udp),
         6 => {
             let length = transport.len().checked_sub(usize::from(transport.get(12)? >> 4) * 4)?;
             let begin = word(4)?;
             let port = (word(0)? >> 16) as u16;
-            (length > 0).then_some(DataPacket::Tcp { port, begin, end: begin.wrapping_add(length as u32) })
+            if transport.get(13)? & SYN != 0 {
+                return Some(Carried::Syn { port, begin: begin.wrapping_add(1) });
+            }
+            (length > 0).then_some(Carried::Tcp { port, begin, end: begin.wrapping_add(length as u32) })
         }
         _ => None,
     }
@@ -220,17 +231,24 @@ impl Observer for Watcher {
     fn entered(&mut self, entry: &Entry<'_>) {
         let Some(flow) = self.flows[entry.route] else { return };
         self.counted.entered[flow].fetch_add(u64::from(entry.size), Ordering::Relaxed);
-        let Some(data) = data_packet(entry.packet, self.quic[flow]) else { return };
+        let Some(carried) = carried(entry.packet, self.quic[flow]) else { return };
         let sight = &mut self.sights.flows[flow];
-        sight.sent += 1;
-        if let DataPacket::Tcp { port, begin, end } = data {
-            let sent_to = self.sent_to.entry((flow, port)).or_insert(begin);
-            // Sequence numbers wrap (RFC 9293, 3.4): before is less than half a circle behind.
-            if (begin.wrapping_sub(*sent_to) as i32) < 0 {
-                sight.sent_again += 1;
+        sight.sent += u64::from(carried.is_data());
+        match carried {
+            Carried::Udp => {}
+            // The kernel gives ports again: what an earlier connection has sent from there says nothing of this one.
+            Carried::Syn { port, begin } => {
+                self.sent_to.insert((flow, port), begin);
             }
-            if (end.wrapping_sub(*sent_to) as i32) > 0 {
-                *sent_to = end;
+            Carried::Tcp { port, begin, end } => {
+                let sent_to = self.sent_to.entry((flow, port)).or_insert(begin);
+                // Sequence numbers wrap (RFC 9293, 3.4): before is less than half a circle behind.
+                if (begin.wrapping_sub(*sent_to) as i32) < 0 {
+                    sight.sent_again += 1;
+                }
+                if (end.wrapping_sub(*sent_to) as i32) > 0 {
+                    *sent_to = end;
+                }
             }
         }
     }
@@ -238,7 +256,7 @@ impl Observer for Watcher {
     fn delivered(&mut self, delivery: &Delivery<'_>) {
         let Some(flow) = self.flows[delivery.route] else { return };
         self.counted.delivered[flow].fetch_add(u64::from(delivery.size), Ordering::Relaxed);
-        if data_packet(delivery.packet, self.quic[flow]).is_none() {
+        if !carried(delivery.packet, self.quic[flow]).is_some_and(|carried| carried.is_data()) {
             return;
         }
         let delay = delivery.written_at.since(delivery.entered_at);
@@ -322,7 +340,45 @@ impl Source for Cross {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_scenario::file::parse_flows;
+
     use super::*;
+
+    /// A packet of TCP's from port 1000.
+    fn tcp(sequence: u32, flags: u8, data: usize) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6];
+        packet.resize(20, 0);
+        packet.extend(1000_u16.to_be_bytes());
+        packet.extend(5001_u16.to_be_bytes());
+        packet.extend(sequence.to_be_bytes());
+        packet.extend([0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+        packet.resize(40 + data, 0);
+        packet
+    }
+
+    #[test]
+    fn a_port_that_is_used_again_has_sent_nothing_before() {
+        let text = "[run]\nseconds = 1\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\n\
+                    controller = \"kernel:reno\"";
+        let scenario = parse_flows(text, "f.toml", &[]).unwrap();
+        let mut watcher = Watcher::new(&scenario, &[vec![0]], None, Watched::default(), Arc::new(Counted::new(1)));
+        const ACK: u8 = 0x10;
+        // The second connection's numbers are before the first one's, and its second packet is sent again.
+        for (sequence, flags, data) in [
+            (5000, SYN, 0),
+            (5001, ACK, 1000),
+            (6001, ACK, 1000),
+            (100, SYN, 0),
+            (101, ACK, 1000),
+            (1101, ACK, 1000),
+            (1101, ACK, 1000),
+        ] {
+            let packet = tcp(sequence, flags, data);
+            watcher.entered(&Entry { route: 0, at: Time::ZERO, size: packet.len() as u32, packet: &packet });
+        }
+        let FlowSight { sent, sent_again, .. } = watcher.sights.flows[0];
+        assert_eq!((sent, sent_again), (5, 1));
+    }
 
     #[test]
     fn what_a_link_transmits_after_the_end_or_before_goodput_counts_is_not_counted() {
