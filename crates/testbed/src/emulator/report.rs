@@ -10,8 +10,13 @@ use hdrhistogram::Histogram;
 /// A packet that is written this much after its arrival in the model is late.
 pub const LATE: Duration = Duration::from_millis(1);
 
-/// The share of late packets from which an emulator is saturated.
+/// The share of late packets, and of the time in which any packet would have been late, from which an emulator is
+/// saturated.
 pub const LATE_SHARE: f64 = 0.01;
+
+/// An emulator that stands still for so long is saturated, however long the run: Linux's senders time out after 200 ms
+/// at the least (`TCP_RTO_MIN`), and then take for lost what no link has lost.
+pub const LONGEST_STALL: Duration = Duration::from_millis(200);
 
 /// Longest lateness that is told apart, in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
@@ -79,6 +84,11 @@ pub struct Report {
     pub lateness: Histogram<u64>,
     /// Packets that found no buffer and were dropped.
     pub overflows: u64,
+    /// The longest time that its thread was back later than it had meant to: nothing was read or written then.
+    pub longest_stall: Duration,
+    /// All time in which a packet that was due would have been written more than [`LATE`] after that: what each of those
+    /// times has beyond it.
+    pub stalled: Duration,
     /// How long it ran.
     pub elapsed: Duration,
     /// How long of that its thread used a processor.
@@ -96,10 +106,18 @@ impl Report {
             devices: vec![DeviceReport::default(); devices],
             lateness: Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order"),
             overflows: 0,
+            longest_stall: Duration::ZERO,
+            stalled: Duration::ZERO,
             elapsed: Duration::ZERO,
             busy: Duration::ZERO,
             is_realtime,
         }
+    }
+
+    /// Its thread is back this much later than it meant to.
+    pub(super) fn on_back(&mut self, late: Duration) {
+        self.longest_stall = self.longest_stall.max(late);
+        self.stalled = self.stalled + (late - LATE);
     }
 
     /// The share of packets that were late.
@@ -121,7 +139,8 @@ impl Report {
     /// Why it is saturated, in words; nothing if it is not. It is when a packet was dropped
     /// by anything but the model: the kernel's queue before us, the kernel after us, or a
     /// want of buffers; and when more than [`LATE_SHARE`] of the packets were late by more
-    /// than [`LATE`].
+    /// than [`LATE`]. Senders that wait for a thread that stands still send few packets meanwhile, so time counts
+    /// too: that in which any packet would have been late, and the longest that it stood still.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let sum = |of: fn(&DeviceReport) -> u64| self.devices.iter().map(of).sum::<u64>();
@@ -145,6 +164,15 @@ impl Report {
                 100.0 * late
             ));
         }
+        let stalled = self.stalled.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        if stalled > LATE_SHARE || self.longest_stall >= LONGEST_STALL {
+            warnings.push(format!(
+                "the emulator stood still: for {:.1} % of the time any packet would have been more than {LATE} late, the \
+                 longest stall took {:.1} ms",
+                100.0 * stalled,
+                self.longest_stall.as_millis_f64()
+            ));
+        }
         warnings
     }
 }
@@ -160,6 +188,8 @@ impl fmt::Debug for Report {
             .field("devices", &self.devices)
             .field("lateness_ns (median, 99 %, most)", &lateness_ns)
             .field("overflows", &self.overflows)
+            .field("longest_stall", &self.longest_stall)
+            .field("stalled", &self.stalled)
             .field("elapsed", &self.elapsed)
             .field("busy", &self.busy)
             .field("is_realtime", &self.is_realtime)
@@ -184,6 +214,28 @@ mod tests {
         assert!(!report(1, 99).is_saturated());
         assert!(report(2, 98).is_saturated());
         assert_eq!(report(2, 98).warnings().len(), 1);
+    }
+
+    #[test]
+    fn time_in_which_any_packet_would_have_been_late_saturates_without_packets() {
+        let stalled = |stalls: u64, millis: u64| {
+            let mut report = Report { elapsed: Duration::SECOND * 100, ..report(0, 1000) };
+            (0..stalls).for_each(|_| report.on_back(Duration::from_millis(millis)));
+            report.warnings()
+        };
+        // 0.99 and 1.01 s of 100, each less the millisecond that no packet is late by.
+        assert_eq!(stalled(99, 11), Vec::<String>::new());
+        assert_eq!(stalled(101, 11).len(), 1);
+        assert_eq!(stalled(100_000, 1), Vec::<String>::new());
+        // One that senders time out over, however long the run.
+        assert_eq!(stalled(1, 199), Vec::<String>::new());
+        assert_eq!(
+            stalled(1, 200),
+            [
+                "the emulator stood still: for 0.2 % of the time any packet would have been more than 1 ms late, the longest \
+             stall took 200.0 ms"
+            ]
+        );
     }
 
     #[test]

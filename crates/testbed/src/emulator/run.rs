@@ -71,6 +71,8 @@ pub struct Engine {
     limit: usize,
     spin: Duration,
     grain: Duration,
+    /// When the thread last looked, or meant to be back from its sleep.
+    back_by: Time,
     /// When the thread last woke up, and how long it had slept.
     woke_at: Time,
     slept: Duration,
@@ -123,6 +125,7 @@ impl Engine {
             limit: packets,
             spin: config.spin,
             grain: config.grain,
+            back_by: Time::ZERO,
             woke_at: Time::ZERO,
             slept: LONGEST_SLEEP,
             realtime: config.realtime,
@@ -135,8 +138,10 @@ impl Engine {
         self.report.is_realtime = self.realtime && realtime::go_first();
         let before: Vec<u64> = self.overruns()?;
         let (began, busy_before) = (self.clock.now(), processor_time());
+        self.back_by = began;
         while !stop.load(Ordering::Relaxed) {
-            self.advance(self.clock.now());
+            let now = self.back();
+            self.advance(now);
             if self.read()? == 0 {
                 self.sleep()?;
             }
@@ -148,6 +153,14 @@ impl Engine {
             device.overruns = after - before;
         }
         Ok(self.settle())
+    }
+
+    /// What time it is, and how much later the thread is back than it meant to.
+    fn back(&mut self) -> Time {
+        let now = self.clock.now();
+        self.report.on_back(now.since(self.back_by));
+        self.back_by = now;
+        now
     }
 
     fn overruns(&mut self) -> Result<Vec<u64>, TestbedError> {
@@ -335,16 +348,19 @@ impl Engine {
     /// other, it sleeps for a grain of time whatever comes, and then serves many at once:
     /// setting a timer and waking up cost more than carrying a packet.
     fn sleep(&mut self) -> Result<(), TestbedError> {
-        let now = self.clock.now();
+        let now = self.back();
         let awake = now.since(self.woke_at);
         if self.slept < self.grain && awake < self.grain {
+            self.back_by = now + (self.grain - awake);
             std::thread::sleep(std_duration(self.grain - awake));
         } else {
             let left = self.network.next_time().since(now);
             if left <= self.spin {
                 return Ok(());
             }
-            self.wait((left - self.spin).min(LONGEST_SLEEP))?;
+            let longest = (left - self.spin).min(LONGEST_SLEEP);
+            self.back_by = now + longest;
+            self.wait(longest)?;
         }
         self.woke_at = self.clock.now();
         self.slept = self.woke_at.since(now);
