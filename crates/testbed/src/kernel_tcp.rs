@@ -54,6 +54,20 @@ pub fn check(congestion: &str) -> io::Result<()> {
     set_tcp_congestion(&socket, congestion).map_err(|error| refused(error, congestion))
 }
 
+/// An error of a socket's; what to do about it, if it is that there is no room for another.
+fn in_words(error: io::Error) -> io::Error {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => io::Error::new(
+            error.kind(),
+            format!(
+                "{error}: each flow of the kernel's takes three of the files that this process may have; expected a higher \
+                 limit (`ulimit -n`), or fewer flows"
+            ),
+        ),
+        _ => error,
+    }
+}
+
 /// A connection from `local` to `remote` whose sender is under `congestion`; it is made in
 /// the network namespace of the thread that calls.
 ///
@@ -66,7 +80,7 @@ pub fn connect(
     congestion: &str,
     patience: std::time::Duration,
 ) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None)?;
+    let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None).map_err(in_words)?;
     set_tcp_congestion(&socket, congestion).map_err(|error| refused(error, congestion))?;
     socket.bind(&local.into())?;
     socket.connect_timeout(&remote.into(), patience)?;
@@ -196,13 +210,21 @@ impl Receivers {
     }
 
     fn accept(&mut self, listener: usize) -> io::Result<()> {
-        // A connection that ended before it was accepted is no error of ours.
-        while let Ok((mut io, _)) = self.listeners[listener].accept() {
-            let token = Token(self.listeners.len() + self.streams.len());
-            self.poll.registry().register(&mut io, token, Interest::READABLE)?;
-            self.streams.push(Some(Stream { io, listener }));
+        loop {
+            match self.listeners[listener].accept() {
+                Ok((mut io, _)) => {
+                    let token = Token(self.listeners.len() + self.streams.len());
+                    self.poll.registry().register(&mut io, token, Interest::READABLE)?;
+                    self.streams.push(Some(Stream { io, listener }));
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    // A connection that ended before it was accepted is no error of ours.
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    _ => return Err(in_words(error)),
+                },
+            }
         }
-        Ok(())
     }
 
     fn read(&mut self, number: usize) {
@@ -254,6 +276,13 @@ mod tests {
         assert_eq!(receivers.delivered(number), 1000);
         assert_eq!(receivers.poll_completed().map(|(listener, _)| listener), Some(number));
         assert_eq!(receivers.poll_completed(), None, "who aborts has not said all");
+    }
+
+    #[test]
+    fn who_has_no_room_for_another_file_is_told_how_to_get_some() {
+        let words = |errno: Errno| in_words(errno.into()).to_string();
+        assert!(words(Errno::MFILE).contains("expected a higher limit (`ulimit -n`), or fewer flows"));
+        assert_eq!(words(Errno::NOMEM), io::Error::from(Errno::NOMEM).to_string());
     }
 
     #[test]

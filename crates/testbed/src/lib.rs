@@ -169,9 +169,11 @@ fn run_with(
         }
         let end = clock.now().min(run.end());
         stop.store(true, Ordering::Relaxed);
+        // Receivers first: where one fails, its senders' connections are reset.
+        let arrived = join(receivers)?;
         Ok::<_, TestbedFailure>(measure::Seen {
             sent: join(senders)?,
-            arrived: join(receivers)?,
+            arrived,
             watched: Sights::default(),
             notes: Vec::new(),
             end,

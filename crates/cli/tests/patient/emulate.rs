@@ -304,6 +304,24 @@ fn what_real_packets_cannot_do_is_refused_before_anything_is_made() {
     overlay.say(&["compare", "s.toml"]).refuses("this is an overlay; expected flows over links");
 }
 
+/// Without room for its connections a run would measure nothing, and say 0 Mbit/s.
+#[test]
+fn kernel_flows_that_find_no_room_for_their_connections_say_how_to_get_some() {
+    if is_testbed_missing() {
+        return;
+    }
+    let place = Place::new(
+        "[run]\nseconds = 3\n[dumbbell]\nrate = \"100 Mbit/s\"\ndelay_ms = 5\n[[flow]]\nname = \"k{i}\"\n\
+         controller = \"kernel:reno\"\ncount = 40\n",
+    );
+    // Room for the listeners, and for half of the connections.
+    let mut command = Command::new("sh");
+    let limited = "ulimit -n 100; exec \"$0\" emulate s.toml";
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_anabranch")]).current_dir(place.path(""));
+    let said = said(command.output().unwrap());
+    said.refuses("expected a higher limit (`ulimit -n`), or fewer flows");
+}
+
 #[test]
 fn compare_shows_both_side_by_side() {
     if is_testbed_missing() {
