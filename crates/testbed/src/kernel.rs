@@ -1,4 +1,5 @@
-//! Flows of the kernel's TCP: each sender has a thread, which its connection may block.
+//! Flows of the kernel's TCP: each sender has a thread, in its namespace. No connection blocks it, so that it sees the run's
+//! end and its coordinator's word whatever the connection waits for.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +30,10 @@ const CHUNK: usize = 1 << 16;
 const LONGEST_GAP: Duration = Duration::from_millis(100);
 
 /// How long a connection may take to begin.
-const CONNECT: std::time::Duration = std::time::Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_millis(30_000);
+
+/// Between two looks whether all is acknowledged.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// One sender of the kernel's; to be used on a thread in the senders' namespace.
 pub struct KernelSender<'a> {
@@ -38,14 +42,26 @@ pub struct KernelSender<'a> {
     congestion: &'a str,
     stream: Option<TcpStream>,
     pending: Pending,
-    /// Whether all is written, and the receiver's end awaited.
-    is_ending: bool,
+    stage: Stage,
     samples: Samples,
     /// What connections that have ended have counted.
     ended: Packets,
     /// When what bounds its pace ends.
     bounded_until: Option<Time>,
     chunk: Vec<u8>,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The end of its handshake, which began then.
+    Handshake(Time),
+    /// Room for what was handed over, or that something is.
+    Data,
+    /// That all that was written is acknowledged; the connection goes on.
+    Acks,
+    /// Its receiver's end: all is written, the stream's end with it.
+    End,
 }
 
 impl<'a> KernelSender<'a> {
@@ -60,7 +76,7 @@ impl<'a> KernelSender<'a> {
             congestion,
             stream: None,
             pending: Pending::default(),
-            is_ending: false,
+            stage: Stage::Data,
             samples: Samples::new(congestion.starts_with("bbr") || run.scenario.flows[number].steered),
             ended: Packets::default(),
             bounded_until: None,
@@ -88,31 +104,74 @@ impl<'a> KernelSender<'a> {
         Some(stream)
     }
 
-    /// Writes as much as the kernel takes, or hears of the receiver's end. That ends the
-    /// connection when it has all, which is known here half a round trip later, as an ACK
-    /// would be.
+    /// What its stage waited for has come, or may have. The receiver's end ends the connection when it has all, which is
+    /// known here half a round trip later, as an ACK would be.
     fn work(&mut self) -> std::io::Result<Option<Happened>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
-        if self.is_ending {
-            if stream.read(&mut [0])? > 0 {
-                return Ok(None);
+        match self.stage {
+            Stage::Handshake(_) => {
+                if let Some(error) = stream.take_error()? {
+                    return Err(error);
+                }
+                self.stage = Stage::Data;
+                Ok(Some(Happened::Established))
             }
-            self.take_stream();
-            return Ok(Some(Happened::Delivered));
+            Stage::Data => {
+                let length = self.chunk.len().min(usize::try_from(self.pending.bytes).unwrap_or(self.chunk.len()));
+                let written = stream.write(&self.chunk[..length])?;
+                self.pending.took(written as u64);
+                if self.pending.bytes > 0 {
+                    return Ok(None);
+                }
+                self.stage = Stage::Acks;
+                if self.pending.last {
+                    stream.shutdown(Shutdown::Write)?;
+                    self.stage = Stage::End;
+                }
+                Ok(None)
+            }
+            Stage::Acks => {
+                if !kernel_info::info(stream)?.is_all_acked {
+                    return Ok(None);
+                }
+                self.stage = Stage::Data;
+                Ok(Some(Happened::Delivered))
+            }
+            Stage::End => {
+                if stream.read(&mut [0])? > 0 {
+                    return Ok(None);
+                }
+                self.take_stream();
+                self.stage = Stage::Data;
+                Ok(Some(Happened::Delivered))
+            }
         }
-        let length = self.chunk.len().min(usize::try_from(self.pending.bytes).unwrap_or(self.chunk.len()));
-        let written = stream.write(&self.chunk[..length])?;
-        self.pending.took(written as u64);
-        if self.pending.bytes > 0 {
-            return Ok(None);
-        }
-        if self.pending.last {
-            stream.shutdown(Shutdown::Write)?;
-            self.is_ending = true;
-            return Ok(None);
-        }
-        // The connection goes on: what is in flight cannot be told from what arrived.
-        Ok(Some(Happened::Written))
+    }
+
+    /// Waits for what its stage waits for, until `until` at most: whether that may have come.
+    fn wait(&self, until: Time) -> std::io::Result<bool> {
+        let now = self.run.clock.now();
+        let sleep = |until: Time| std::thread::sleep(std_duration(until.since(now)));
+        let Some(stream) = &self.stream else {
+            sleep(until);
+            return Ok(false);
+        };
+        let awaited = match self.stage {
+            Stage::Handshake(_) => PollFlags::OUT,
+            Stage::Data if self.pending.bytes > 0 => PollFlags::OUT,
+            Stage::Data => {
+                sleep(until);
+                return Ok(false);
+            }
+            Stage::Acks => {
+                sleep(until.min(now + LOOK));
+                return Ok(true);
+            }
+            Stage::End => PollFlags::IN,
+        };
+        let longest = std_duration(until.since(now));
+        let timeout = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
+        Ok(poll(&mut [PollFd::new(stream, awaited)], Some(&timeout))? > 0)
     }
 }
 
@@ -130,14 +189,16 @@ impl SenderStack for KernelSender<'_> {
         let local = SocketAddr::from((plan.senders[self.number], 0));
         let remote = plan.receiver(plan.receivers[self.number][0]);
         self.samples.begin_connection();
-        let stream = kernel_tcp::connect(local, remote, self.congestion, CONNECT);
-        let stream = stream.and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
-        self.stream = Some(stream.map_err(|error| self.failed(error))?);
-        Ok(true)
+        let stream = kernel_tcp::connect(local, remote, self.congestion).map_err(|error| self.failed(error))?;
+        (self.stream, self.stage) = (Some(stream), Stage::Handshake(self.run.clock.now()));
+        Ok(false)
     }
 
     fn write(&mut self, _: usize, to: PeerId, bytes: u64, last: bool) {
         self.pending.write(to, bytes, last);
+        if self.stage == Stage::Acks {
+            self.stage = Stage::Data;
+        }
     }
 
     fn unsent(&self, _: usize) -> u64 {
@@ -146,10 +207,13 @@ impl SenderStack for KernelSender<'_> {
 
     fn pause(&mut self, _: usize) {
         self.pending = Pending::default();
+        if self.stage == Stage::Acks {
+            self.stage = Stage::Data;
+        }
     }
 
     fn close(&mut self, _: usize) -> Result<(), TestbedFailure> {
-        (self.pending, self.is_ending) = (Pending::default(), false);
+        (self.pending, self.stage) = (Pending::default(), Stage::Data);
         let ended = self.take_stream().map_or(Ok(()), kernel_tcp::abort);
         ended.map_err(TestbedFailure::sockets("end a TCP connection"))
     }
@@ -158,19 +222,15 @@ impl SenderStack for KernelSender<'_> {
         if self.bounded_until.is_some_and(|end| end <= self.run.clock.now()) {
             self.set_pace(None, None);
         }
-        let longest = std_duration(until.since(self.run.clock.now()));
-        let stream = self.stream.as_ref().filter(|_| self.is_ending || self.pending.bytes > 0);
-        let Some(stream) = stream else {
-            std::thread::sleep(longest);
-            return Ok(());
-        };
-        let awaited = if self.is_ending { PollFlags::IN } else { PollFlags::OUT };
-        let timeout = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
-        let ready = poll(&mut [PollFd::new(stream, awaited)], Some(&timeout));
-        let happened = match ready {
-            Ok(0) => return Ok(()),
-            Ok(_) => self.work(),
-            Err(error) => Err(error.into()),
+        if let Stage::Handshake(since) = self.stage
+            && self.run.clock.now() >= since + CONNECT
+        {
+            return Err(self.failed(format!("its receiver has not answered for {CONNECT}")));
+        }
+        let happened = match self.wait(until) {
+            Ok(true) => self.work(),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
         };
         match happened {
             Ok(happened) => {
@@ -183,7 +243,8 @@ impl SenderStack for KernelSender<'_> {
     }
 
     fn sample(&mut self, _: usize, series: &mut FlowSeries, is_late: bool) {
-        self.samples.push(series, self.stream.as_ref().filter(|_| !is_late));
+        let stands = !matches!(self.stage, Stage::Handshake(_));
+        self.samples.push(series, self.stream.as_ref().filter(|_| stands && !is_late));
     }
 
     fn packets(&self, _: usize) -> Option<Packets> {

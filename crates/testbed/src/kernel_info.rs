@@ -96,6 +96,8 @@ pub struct Info {
     pub sent: u64,
     /// Bytes acknowledged since the connection began.
     pub acked: u64,
+    /// Whether all that was written has been acknowledged.
+    pub is_all_acked: bool,
 }
 
 impl From<Raw> for Info {
@@ -114,6 +116,7 @@ impl From<Raw> for Info {
             retransmits: u64::from(raw.total_retrans),
             sent: u64::from(raw.data_segs_out),
             acked: raw.bytes_acked,
+            is_all_acked: raw.unacked == 0 && raw.notsent_bytes == 0,
         }
     }
 }
@@ -227,6 +230,12 @@ mod tests {
         assert_eq!((info.window, info.threshold, info.in_flight), (15_000.0, Some(7_000.0), 14_000.0));
         assert_eq!(info.smoothed_rtt, Some(Duration::from_nanos(62_500_000)));
         assert_eq!((info.pacing_mbit_s, info.retransmits), (Some(1.0), 9));
+    }
+
+    #[test]
+    fn all_is_acknowledged_when_nothing_is_on_its_way_and_nothing_waits() {
+        let is_all_acked = |unacked, notsent_bytes| Info::from(Raw { unacked, notsent_bytes, ..RAW }).is_all_acked;
+        assert_eq!([is_all_acked(1, 0), is_all_acked(0, 1), is_all_acked(0, 0)], [false, false, true]);
     }
 
     #[test]

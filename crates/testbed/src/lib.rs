@@ -169,6 +169,7 @@ fn run_with(
         }
         let end = clock.now().min(run.end());
         stop.store(true, Ordering::Relaxed);
+        emulator.end_counting();
         // Receivers first: where one fails, its senders' connections are reset.
         let arrived = join(receivers)?;
         Ok::<_, TestbedFailure>(measure::Seen {

@@ -85,8 +85,6 @@ pub enum Happened {
     Established,
     /// All that was handed over has been acknowledged.
     Delivered,
-    /// All that was handed over has been taken; when it arrives will not be known.
-    Written,
 }
 
 /// What a flow's sender did.
@@ -269,7 +267,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
         self.connections += 1;
         if self.stack.open(flow, connection, &this.application)? {
             let now = self.run.clock.now();
-            // Before anything leaves: the kernel's handshake has measured the round trip.
+            // Before anything leaves.
             self.report_activity(flow, now);
             self.steer(flow, now);
             self.begin(flow, now);
@@ -336,9 +334,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
         if !application.ends_with_its_data() {
             return;
         }
-        if happened == Happened::Delivered {
-            this.sent.completion_acked.push(at.since(this.since));
-        }
+        this.sent.completion_acked.push(at.since(this.since));
         application.finished(at);
         drop(application);
         self.note(flow, at);

@@ -142,6 +142,8 @@ pub struct Watcher {
     /// Sum and number of the delays since the last row.
     since: Vec<(Duration, u32)>,
     delays_from: Time,
+    /// The run's end: flows hear of it a little later, and what they send meanwhile is not seen.
+    end: Time,
     rows: bool,
     /// Whether each flow is QUIC's.
     quic: Vec<bool>,
@@ -174,6 +176,7 @@ impl Watcher {
             sent_to: HashMap::new(),
             since: vec![(Duration::ZERO, 0); flows],
             delays_from: scenario.delays_from,
+            end: Time::ZERO + scenario.length,
             rows: scenario.sample_every.is_some(),
             quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
             divided,
@@ -231,6 +234,9 @@ impl Observer for Watcher {
     fn entered(&mut self, entry: &Entry<'_>) {
         let Some(flow) = self.flows[entry.route] else { return };
         self.counted.entered[flow].fetch_add(u64::from(entry.size), Ordering::Relaxed);
+        if entry.at >= self.end {
+            return;
+        }
         let Some(carried) = carried(entry.packet, self.quic[flow]) else { return };
         let sight = &mut self.sights.flows[flow];
         sight.sent += u64::from(carried.is_data());
@@ -256,7 +262,8 @@ impl Observer for Watcher {
     fn delivered(&mut self, delivery: &Delivery<'_>) {
         let Some(flow) = self.flows[delivery.route] else { return };
         self.counted.delivered[flow].fetch_add(u64::from(delivery.size), Ordering::Relaxed);
-        if !carried(delivery.packet, self.quic[flow]).is_some_and(|carried| carried.is_data()) {
+        let carries_data = carried(delivery.packet, self.quic[flow]).is_some_and(|carried| carried.is_data());
+        if !carries_data || delivery.written_at >= self.end {
             return;
         }
         let delay = delivery.written_at.since(delivery.entered_at);

@@ -196,14 +196,14 @@ impl EmulatorConfig {
     /// `clock`; links that change with time begin at its zero.
     pub fn start(self, clock: Clock) -> Result<Emulator, TestbedError> {
         let ways = self.ways()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let [stop, over] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&over));
         let engine = Engine::new(self, ways, clock)?;
         let thread = std::thread::Builder::new()
             .name("emulator".into())
-            .spawn(move || engine.run(&stopped))
+            .spawn(move || engine.run(&stopped, &counted))
             .map_err(TestbedError::system("start the emulator's thread"))?;
-        Ok(Emulator { stop, thread: Some(thread) })
+        Ok(Emulator { stop, over, thread: Some(thread) })
     }
 
     /// By source and destination: the route's place in the configuration and the device
@@ -247,10 +247,16 @@ struct Way {
 #[derive(Debug)]
 pub struct Emulator {
     stop: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Report, TestbedError>>>,
 }
 
 impl Emulator {
+    /// What links and sources do from now on is not counted: those at the ends are still to hear that all is over.
+    pub fn end_counting(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
     /// Stops it; the devices are gone afterwards.
     pub fn stop(mut self) -> Result<Report, TestbedError> {
         self.join().expect("it is stopped once")

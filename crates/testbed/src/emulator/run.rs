@@ -8,11 +8,11 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_sim::network::{Event, LinkId, Network, TimerId};
+use anabranch_sim::network::{Event, LinkCount, LinkId, Network, TimerId};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ip::{self, Unfit};
-use super::report::Report;
+use super::report::{Report, SourceReport};
 use super::{Delivery, EmulatorConfig, Entry, Observer, Payload, Source, Way};
 use crate::namespace::TestbedError;
 use crate::realtime;
@@ -78,7 +78,11 @@ pub struct Engine {
     slept: Duration,
     realtime: bool,
     report: Report,
+    /// What links and sources had done when counting ended.
+    counted: Option<Counted>,
 }
+
+type Counted = (Vec<LinkCount>, Vec<SourceReport>);
 
 impl Engine {
     pub fn new(
@@ -129,11 +133,12 @@ impl Engine {
             woke_at: Time::ZERO,
             slept: LONGEST_SLEEP,
             realtime: config.realtime,
+            counted: None,
         })
     }
 
-    /// Carries packets until `stop`.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Report, TestbedError> {
+    /// Carries packets until `stop`, and counts what links and sources do until `over`.
+    pub fn run(mut self, stop: &AtomicBool, over: &AtomicBool) -> Result<Report, TestbedError> {
         realtime::sleep_exactly();
         self.report.is_realtime = self.realtime && realtime::go_first();
         let before: Vec<u64> = self.overruns()?;
@@ -142,6 +147,9 @@ impl Engine {
         while !stop.load(Ordering::Relaxed) {
             let now = self.back();
             self.advance(now);
+            if over.load(Ordering::Relaxed) {
+                self.end_counting();
+            }
             if self.read()? == 0 {
                 self.sleep()?;
             }
@@ -377,10 +385,20 @@ impl Engine {
         waited.map_err(TestbedError::system("wait for packets"))
     }
 
+    /// What links and sources have done by now is what they did, if nothing was before.
+    fn end_counting(&mut self) {
+        let Engine { network, report, counted, .. } = self;
+        counted.get_or_insert_with(|| {
+            let links = (0..network.links() as u32).map(|link| network.count(LinkId(link)));
+            (links.collect(), report.sources.clone())
+        });
+    }
+
     /// Tells packets that are on their way from those that are gone: the former arrive in
     /// the model once nothing new comes. One that a link of rate 0 holds for ever is gone.
     fn settle(mut self) -> Report {
-        self.report.links = (0..self.network.links() as u32).map(|link| self.network.count(LinkId(link))).collect();
+        self.end_counting();
+        (self.report.links, self.report.sources) = self.counted.take().expect("counting has ended");
         for timer in 0..=self.sources.len() as u32 {
             self.network.set_timer(TimerId(timer), Time::MAX);
         }
@@ -482,6 +500,17 @@ mod tests {
             enter(&mut engine, 0, &packet(FROM, TO, 100));
             assert_eq!(engine.report.routes[0].entered_bytes, charged);
         }
+    }
+
+    #[test]
+    fn what_links_carry_once_counting_has_ended_is_not_counted() {
+        let mut engine = engine(0);
+        let good = packet(FROM, TO, 100);
+        enter(&mut engine, 0, &good);
+        engine.end_counting();
+        enter(&mut engine, 0, &good);
+        let report = engine.settle();
+        assert_eq!((report.links[0].packets, report.routes[0].entered), (1, 2));
     }
 
     proptest! {
