@@ -38,7 +38,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use crate::emulator::Report;
 use anabranch_control::time::{Duration, Time};
-use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::flows::{FlowScenario, FlowsMeasured, delivered};
 use anabranch_lab::monitor::Monitor;
 use anabranch_net::clock::{Clock, std_duration};
 use anabranch_scenario::flows::Stack;
@@ -108,9 +108,13 @@ impl Run<'_> {
 ///
 /// # Errors
 ///
-/// What the system does not allow, or what went wrong.
+/// What the system does not allow, or what went wrong; as of a simulation, that a whole run has delivered nothing, unless the
+/// emulator says why.
 pub fn run(scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<Emulated, TestbedFailure> {
-    run_with(scenario, monitor, None)
+    let Emulated { measured, emulator } = run_with(scenario, monitor, None)?;
+    let is_told = measured.length < scenario.length || emulator.is_saturated();
+    let measured = if is_told { measured } else { delivered(scenario, measured)? };
+    Ok(Emulated { measured, emulator })
 }
 
 /// The same, with flows steered by a service in place of the scenario's own coordinator, if there is one.

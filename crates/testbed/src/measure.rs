@@ -6,11 +6,12 @@ use super::sending::Sent;
 use super::watch::{self, Sights};
 use crate::emulator::Report;
 use anabranch_control::time::{Duration, Time};
-use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::measured::{
     CrossMeasured, FlowMeasured, FlowSeries, FlowsMeasured, LinkMeasured, ReceiverMeasured, Series,
 };
 use anabranch_lab::flows::shares::Shares;
+use anabranch_lab::flows::{FlowScenario, blind_flows, late_flows};
+use anabranch_scenario::flows::Stack;
 
 /// What the threads of a run brought.
 pub struct Seen {
@@ -68,6 +69,13 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         series.push(own);
         flows.push(measured);
     }
+    let noted = seen.sent.iter().filter_map(|sent| {
+        let note = sent.note.as_ref()?;
+        Some(format!("flow \"{}\": {note}", scenario.flows[sent.flow].name))
+    });
+    let notes = late_flows(scenario).chain(noted).chain(seen.notes).collect();
+    let mut warnings = emulator.warnings();
+    warnings.extend(blind_flows(scenario, &flows, |spec| spec.stack == Stack::Ours));
     seen.watched.backlog_ms.iter_mut().for_each(|column| column.truncate(rows));
     let looked_every = watch::interval(scenario);
     let transmitted = seen.watched.transmitted_within(looked_every, scenario.goodput_from, seen.end);
@@ -88,8 +96,8 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         },
         length: seen.end.since(Time::ZERO),
         events: None,
-        warnings: emulator.warnings(),
-        notes: seen.notes,
+        warnings,
+        notes,
     }
 }
 

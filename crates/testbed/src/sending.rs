@@ -57,6 +57,11 @@ pub trait SenderStack {
     /// Packets of all connections that are closed; none if the stack does not count them.
     fn packets(&self, flow: usize) -> Option<Packets>;
 
+    /// What the controllers of connections that are closed have to say, where the stack asks them: the first one's.
+    fn note(&self, _flow: usize) -> Option<String> {
+        None
+    }
+
     /// What all connections have counted so far, the one that there is among them.
     fn counted(&self, flow: usize) -> Packets;
 
@@ -96,6 +101,8 @@ pub struct Sent {
     pub controller: Cow<'static, str>,
     /// Its packets, if its stack counts them.
     pub packets: Option<Packets>,
+    /// What its controller has to say.
+    pub note: Option<String>,
     /// How long transfers with an end took until all was acknowledged.
     pub completion_acked: Vec<Duration>,
     /// When each connection began.
@@ -176,6 +183,7 @@ impl Working {
             flow,
             controller: spec.controller_name(),
             packets: None,
+            note: None,
             completion_acked: Vec::new(),
             since: Vec::new(),
             on_time: Duration::ZERO,
@@ -347,6 +355,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
             let this = &mut self.flows[flow];
             this.sent.on_time = lock(&this.application).on_time(end);
             this.sent.packets = self.stack.packets(flow);
+            this.sent.note = self.stack.note(flow);
         }
         Ok(self.flows.into_iter().map(|flow| flow.sent).collect())
     }

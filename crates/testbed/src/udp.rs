@@ -52,6 +52,8 @@ struct Sender<'a> {
     spec: &'a Flow,
     id: Option<FlowId>,
     packets: Packets,
+    /// What the controller of the first connection that had something to say has said.
+    note: Option<String>,
 }
 
 impl<'a> UdpSenders<'a> {
@@ -64,7 +66,7 @@ impl<'a> UdpSenders<'a> {
             senders.add_socket(socket, false).map_err(TestbedFailure::sockets("send on a UDP socket"))?;
             let spec = &run.scenario.flows[number];
             new_sender(run, spec, 0)?;
-            flows.push(Sender { number, spec, id: None, packets: Packets::default() });
+            flows.push(Sender { number, spec, id: None, packets: Packets::default(), note: None });
         }
         Ok(UdpSenders { run, senders, flows })
     }
@@ -122,6 +124,7 @@ impl SenderStack for UdpSenders<'_> {
         let this = &mut self.flows[flow];
         if let Some(sender) = this.id.take().and_then(|id| self.senders.close(id)) {
             this.packets = this.packets.plus(Packets::of(&sender));
+            this.note = this.note.take().or_else(|| sender.note());
         }
         Ok(())
     }
@@ -157,6 +160,10 @@ impl SenderStack for UdpSenders<'_> {
 
     fn packets(&self, flow: usize) -> Option<Packets> {
         Some(self.flows[flow].packets)
+    }
+
+    fn note(&self, flow: usize) -> Option<String> {
+        self.flows[flow].note.clone()
     }
 
     fn counted(&self, flow: usize) -> Packets {

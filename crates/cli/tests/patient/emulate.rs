@@ -322,6 +322,63 @@ fn kernel_flows_that_find_no_room_for_their_connections_say_how_to_get_some() {
     said.refuses("expected a higher limit (`ulimit -n`), or fewer flows");
 }
 
+/// As of a simulation: no figure can come of it.
+#[test]
+fn a_run_that_delivers_nothing_is_refused() {
+    if is_testbed_missing() {
+        return;
+    }
+    let began = Instant::now();
+    let place = Place::new(
+        "[run]\nseconds = 2\n[dumbbell]\nrate = \"10 Mbit/s\"\ndelay_ms = 10\nloss = 0.999999\n[[flow]]\n\
+         controller = \"kernel:reno\"\n",
+    );
+    let said = emulate(&place, &[]);
+    // A machine that is too busy to carry the links says that first.
+    if is_carried(&said) || !said.stderr.contains("could not carry") {
+        said.refuses("in 2 s no flow has delivered anything");
+    }
+    // Its handshake would go on for half a minute.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_a_controller_cannot_judge_is_invalid_on_real_packets_too() {
+    if is_testbed_missing() {
+        return;
+    }
+    let place = Place::new(
+        "[run]\nseconds = 3\n[packets]\nrecovery = \"rfc6582\"\n[dumbbell]\npairs = 2\nrate = \"4 Mbit/s\"\n\
+         delay_ms = 10\nqueue = { ms = 30 }\n[[flow]]\nname = \"ours\"\ncontroller = \"allegro\"\n\
+         [[flow]]\nname = \"quic\"\ncontroller = \"quic:allegro\"\n",
+    );
+    let json = emulated(&place, &[]).json();
+    let warnings: Vec<&str> = json["warnings"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
+    let blind = warnings.iter().filter(|why| why.contains("judges what it sends by what became of each packet"));
+    assert_eq!(blind.map(|why| why.split(':').next().unwrap()).collect::<Vec<_>>(), ["ours"], "{warnings:?}");
+}
+
+/// What senders find of a link that stood still is not the link's.
+#[cfg(unix)]
+#[test]
+fn an_emulator_that_was_stopped_is_invalid() {
+    if is_testbed_missing() {
+        return;
+    }
+    let place = Place::new(&SMALL.replace("seconds = 4", "seconds = 6"));
+    let mut command: Command = place.command(&["emulate", "s.toml", "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    wait_for_namespaces(child.id());
+    for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
+        rustix::process::kill_process(pid, signal).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let said = said(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.json()["warnings"].to_string().contains("the emulator stood still"), "{said:?}");
+}
+
 #[test]
 fn compare_shows_both_side_by_side() {
     if is_testbed_missing() {

@@ -26,7 +26,7 @@ pub mod world;
 pub use anabranch_scenario::flows::FlowScenario;
 pub use error::FlowRunError;
 pub use measured::FlowsMeasured;
-pub use run::{run, run_recorded};
+pub use run::{blind_flows, delivered, late_flows, run, run_recorded};
 pub use world::FlowWorld;
 
 use node::FlowNode;

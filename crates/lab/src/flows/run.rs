@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::flow::LossRecovery;
-use anabranch_scenario::flows::FlowScenario;
+use anabranch_scenario::flows::{FlowScenario, FlowSpec};
 use anabranch_sim::network::{LinkCount, LinkId};
 
 use super::events::Recorder;
@@ -160,8 +160,12 @@ fn advance<O: Measures>(
     }
 }
 
-/// Refuses what a whole run measured if none of its flows has delivered anything.
-fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMeasured, FlowRunError> {
+/// Refuses what a whole run measured, simulated or not, if none of its flows has delivered anything.
+///
+/// # Errors
+///
+/// That.
+pub fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMeasured, FlowRunError> {
     if !measured.flows.is_empty() && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
         let sent = measured.flows.iter().map(|flow| flow.packets_sent).sum();
         return Err(FlowRunError::NothingDelivered { length: scenario.length, sent });
@@ -170,7 +174,7 @@ fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMe
 }
 
 /// Which flows would begin once the run is over.
-fn late_flows(scenario: &FlowScenario) -> impl Iterator<Item = String> {
+pub fn late_flows(scenario: &FlowScenario) -> impl Iterator<Item = String> {
     let end = Time::ZERO + scenario.length;
     let late = scenario.flows.iter().filter(move |flow| flow.start >= end);
     late.map(move |flow| {
@@ -179,10 +183,15 @@ fn late_flows(scenario: &FlowScenario) -> impl Iterator<Item = String> {
 }
 
 /// Flows that have lost something and whose controllers can't judge that without selective ACKs: an interval in which a
-/// packet left that was sent again has no end, and they go on as they began.
-fn blind_flows(scenario: &FlowScenario, flows: &[FlowMeasured]) -> Vec<String> {
+/// packet left that was sent again has no end, and they go on as they began. Flows that `runs_ours` leaves out have
+/// selective ACKs of their stack's own.
+pub fn blind_flows(
+    scenario: &FlowScenario,
+    flows: &[FlowMeasured],
+    runs_ours: impl Fn(&FlowSpec) -> bool,
+) -> Vec<String> {
     let has_sack = scenario.packets.recovery != LossRecovery::Rfc6582;
-    let each = scenario.flows.iter().zip(flows);
+    let each = scenario.flows.iter().zip(flows).filter(|(flow, _)| runs_ours(flow));
     let blind = each.filter(|(flow, of)| !has_sack && flow.controller.judges_each_packet() && of.packets_lost > 0);
     let words = blind.map(|(flow, _)| {
         let (name, controller) = (&flow.name, flow.controller.name);
@@ -215,7 +224,7 @@ fn finish<O: Measures>(
         LinkMeasured { count, counted_bytes: transmitted.saturating_sub(*before) }
     });
     let links = links.collect();
-    let warnings = blind_flows(world.scenario(), &world.observer().measuring().flows);
+    let warnings = blind_flows(world.scenario(), &world.observer().measuring().flows, |_| true);
     let cross = 0..world.scenario().cross_traffic.len();
     let cross_traffic = cross.map(|number| world.cross(number)).map(|(sent, arrived)| CrossMeasured { sent, arrived });
     Ok(FlowsMeasured {
