@@ -45,8 +45,9 @@ pub struct FlowsSummary {
     pub one_way: OneWay,
     /// Packets of all flows that their senders declared lost, in per cent of those sent.
     pub loss_percent: Option<f64>,
-    /// How losses were found and repaired.
-    pub recovery: LossRecovery,
+    /// How losses of our flows were found and repaired; none where only a library's and the kernel's senders ran, which have
+    /// recoveries of their own.
+    pub recovery: Option<LossRecovery>,
     /// What TCP's recoveries leave open, where one of them ran.
     pub tcp: Option<TcpOptions>,
     /// Packets, ACKs and cross traffic that links transmitted.
@@ -145,6 +146,9 @@ impl FlowsSummary {
             let utilisation = possible.and_then(|bits| ratio(link.counted_bytes as f64 * 8.0, bits));
             LinkSummary { name: spec.name.clone(), mbit_s, utilisation, measured: *link }
         });
+        let is_emulated = measured.events.is_none();
+        let runs_ours = scenario.flows.iter().any(|spec| !is_emulated || spec.stack == Stack::Ours);
+        let recovery = runs_ours.then_some(scenario.packets.recovery);
         let goodputs: Option<Vec<f64>> = flows.iter().map(|flow| flow.goodput_mbit_s).collect();
         let mut one_way = Delays::default();
         measured.flows.iter().for_each(|flow| one_way.merge(&flow.one_way));
@@ -159,15 +163,15 @@ impl FlowsSummary {
                 .collect(),
             counted,
             simulated: measured.length,
-            is_emulated: measured.events.is_none(),
+            is_emulated,
             warnings: measured.warnings.clone(),
             notes: measured.notes.clone(),
             jain_index: goodputs.as_deref().and_then(jain_fairness),
             goodput_mbit_s: goodputs.map(|goodputs| goodputs.iter().sum()),
             one_way: OneWay::from(&one_way),
             loss_percent: ratio(100.0 * sum(|flow| flow.packets_lost), sum(|flow| flow.packets_sent)),
-            recovery: scenario.packets.recovery,
-            tcp: scenario.packets.recovery.is_tcp().then_some(scenario.packets.tcp),
+            recovery,
+            tcp: recovery.filter(|recovery| recovery.is_tcp()).map(|_| scenario.packets.tcp),
             packet_hops: measured.links.iter().map(|link| link.count.packets).sum(),
             flows,
         }
@@ -251,7 +255,7 @@ impl FlowsSummary {
             "flows": self.flows.iter().map(FlowSummary::to_json).collect::<Vec<_>>(),
             "links": links.collect::<Vec<_>>(),
             "cross_traffic": cross.collect::<Vec<_>>(),
-            "recovery": self.recovery.name(),
+            "recovery": self.recovery.map(LossRecovery::name),
             "least_timeout_ms": self.tcp.map(|tcp| tcp.least_timeout.as_secs_f64() * 1e3),
             "restart_after_idle": self.tcp.map(|tcp| tcp.restart_after_idle),
             "reduction": self.tcp_of_sack().map(|tcp| tcp.reduction.name()),
@@ -264,7 +268,7 @@ impl FlowsSummary {
 
     /// What TCP's recovery leaves open, of one with selective ACKs.
     fn tcp_of_sack(&self) -> Option<TcpOptions> {
-        self.tcp.filter(|_| self.recovery == LossRecovery::Rfc6675)
+        self.tcp.filter(|_| self.recovery == Some(LossRecovery::Rfc6675))
     }
 
     /// Whether any transfer came to its end.
@@ -334,8 +338,8 @@ impl FlowsSummary {
             lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
             lines.push(("Jain's index", number(self.jain_index, 4)));
         }
-        let recovery = match (self.tcp, self.recovery) {
-            (Some(TcpOptions { least_timeout, restart_after_idle, .. }), recovery) => {
+        let recovery = self.recovery.map(|recovery| match self.tcp {
+            Some(TcpOptions { least_timeout, restart_after_idle, .. }) => {
                 let sack = match self.tcp_of_sack() {
                     Some(TcpOptions { reduction, partial_ack, .. }) => {
                         let (reduction, partial_ack) = (reduction.name(), partial_ack.name());
@@ -346,9 +350,9 @@ impl FlowsSummary {
                 let restarts = if restart_after_idle { ", the first window again after idle times" } else { "" };
                 format!("{} ({sack}, a timer of {least_timeout} at least{restarts})", recovery.name())
             }
-            (None, recovery) => format!("{} (RFC 9002 and 8985)", recovery.name()),
-        };
-        lines.push(("loss recovery", recovery));
+            None => format!("{} (RFC 9002 and 8985)", recovery.name()),
+        });
+        lines.extend(recovery.map(|recovery| ("loss recovery", recovery)));
         for (i, reading) in self.readings().into_iter().enumerate() {
             lines.push((if i == 0 { "window rules" } else { "" }, reading));
         }
@@ -606,6 +610,21 @@ controller = "fixed"
             assert_eq!(summary.to_json()["recovery"], json!(name));
             assert!(summary.lines().iter().any(|(label, text)| *label == "loss recovery" && text.starts_with(name)));
         }
+    }
+
+    #[test]
+    fn no_recovery_is_named_where_none_of_ours_ran() {
+        let named = |kernels: usize, events| {
+            let text = TEXT.replacen("\"reno\"", "\"kernel:reno\"", kernels.min(1));
+            let text = if kernels > 1 { text.replace("\"fixed\"", "\"quic:reno\"") } else { text };
+            let scenario = parse_flows(&text, "f.toml", &[]).unwrap();
+            let summary = FlowsSummary::of(&scenario, &FlowsMeasured { events, ..measured(&scenario) });
+            let has_line = summary.lines().iter().any(|(label, _)| *label == "loss recovery");
+            assert_eq!(has_line, !summary.to_json()["recovery"].is_null());
+            has_line
+        };
+        assert!(named(2, Some(1)), "in a simulation ours stand for them");
+        assert!(named(1, None) && !named(2, None));
     }
 
     #[test]
