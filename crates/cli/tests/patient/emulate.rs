@@ -379,6 +379,29 @@ fn an_emulator_that_was_stopped_is_invalid() {
     assert!(said.json()["warnings"].to_string().contains("the emulator stood still"), "{said:?}");
 }
 
+#[cfg(unix)]
+#[test]
+fn an_interrupted_comparison_keeps_the_repeats_that_are_whole() {
+    if is_testbed_missing() {
+        return;
+    }
+    let short = SMALL.replace("seconds = 4", "seconds = 1").replace("goodput_from_s = 1", "goodput_from_s = 0");
+    let place = Place::new(&short);
+    let mut command: Command = place.command(&["compare", "s.toml", "--repeat", "500", "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_namespaces(child.id());
+    std::thread::sleep(Duration::from_secs(8));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let said = said(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let json = said.json();
+    let whole = json["repeats"].as_u64().unwrap();
+    assert!(json["interrupted"] == true && whole > 0, "{json}");
+    assert!(said.stderr.contains(&format!("interrupted: these are {whole} of 500 repeats")), "{said:?}");
+    assert_eq!(json["lines"][0]["emulated"].as_array().unwrap().len() as u64, whole, "{json}");
+}
+
 #[test]
 fn compare_shows_both_side_by_side() {
     if is_testbed_missing() {

@@ -6,7 +6,7 @@ use anabranch_proto::stream::traffic::Overhead;
 use anabranch_scenario::stream::StreamScenario;
 use serde_json::{Value, json};
 
-use super::{Args, mean, print_invalid, with_spread};
+use super::{Args, Repeats, mean, print_invalid, with_spread};
 use crate::failure::Failure;
 use crate::printer::{on_stdout, print_line};
 use crate::research::emulate::stream::{OnRealPeers, extra, say_all, verdict};
@@ -191,12 +191,15 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
     let mut lines: Vec<Line<'_>> = METRICS.iter().map(new).collect();
     let (mut warnings, mut runs) = (Vec::new(), Vec::new());
     let progress = progress::until_interrupted()?;
-    for repeat in 0..args.repeat {
+    let repeats = Repeats::make(args.repeat, |repeat| {
         let scenario = StreamScenario { seed: scenario.seed + repeat, ..scenario.clone() };
         let (simulated, _) = timed_under(&progress, &scenario, &format!("{name}, simulated"))?;
+        if progress.is_interrupted() {
+            return Ok(false);
+        }
         let (real, _) = timed_under(&progress, &OnRealPeers::new(&scenario)?, &format!("{name}, real"))?;
         if real.measured.metrics.simulated < scenario.duration {
-            return Err(Failure::interrupted("there is nothing to compare yet"));
+            return Ok(false);
         }
         say_all(&real);
         for line in &mut lines {
@@ -210,12 +213,14 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
             "real": real.measured.metrics.to_map(),
             "on_packets": extra(&real),
         }));
-    }
+        Ok(true)
+    })?;
     let apart: Vec<&str> = lines.iter().filter(|line| line.disagrees()).map(|line| line.metric.label).collect();
     if args.what.json {
         let lines: Vec<_> = lines.iter().map(Line::to_json).collect();
         let object = json!({
-            "repeats": args.repeat,
+            "repeats": repeats.whole,
+            "interrupted": repeats.is_interrupted(),
             "agrees": apart.is_empty(),
             "warnings": warnings,
             "lines": lines,
@@ -230,6 +235,7 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
             print_invalid(&warnings, stdout)
         })?;
     }
+    repeats.end()?;
     verdict(&warnings)?;
     match apart[..] {
         [] => Ok(()),
