@@ -104,6 +104,16 @@ impl Run<'_> {
     }
 }
 
+/// Whether `scenario` can run on real packets here.
+///
+/// # Errors
+///
+/// What it asks for that real packets cannot do, or what the system does not allow.
+pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
+    plan::check(scenario)?;
+    emulator::testbed_available().map_err(TestbedFailure::Scenario)
+}
+
 /// Runs `scenario` on real packets, in real time, until its end or until `monitor` interrupts it.
 ///
 /// # Errors

@@ -84,6 +84,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn flows(args: &Args, mut scenario: FlowScenario) -> Result<(), Failure> {
     let name = args.what.name();
+    // Before there is a folder for what will not be.
+    testbed::check(&scenario)?;
     match &args.out {
         Some(out) => create_dir(out)?,
         // Only files show it.

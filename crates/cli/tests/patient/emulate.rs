@@ -297,7 +297,8 @@ fn what_real_packets_cannot_do_is_refused_before_anything_is_made() {
         ),
     ] {
         let place = Place::new(&SMALL.replacen(from, to, 1));
-        place.say(&["emulate", "s.toml"]).refuses(expected);
+        place.say(&["emulate", "s.toml", "--out", "out"]).refuses(expected);
+        assert!(!place.path("out").exists(), "a folder for nothing");
     }
     let overlay = Place::new(crate::common::SMALL);
     overlay.say(&["emulate", "s.toml"]).refuses("this is an overlay; expected flows over links");

@@ -212,7 +212,12 @@ impl Shown<'_> {
 }
 
 /// Refuses what real viewers do not do.
-fn check(scenario: &StreamScenario) -> Result<(), TestbedFailure> {
+/// Whether `scenario` can run with real peers here.
+///
+/// # Errors
+///
+/// What it asks for that they cannot do, or what the system does not allow.
+pub fn check(scenario: &StreamScenario) -> Result<(), TestbedFailure> {
     emulator::testbed_available().map_err(TestbedFailure::Scenario)?;
     if !scenario.stream.parameters.is_empty() {
         return Err(TestbedFailure::Scenario(

@@ -106,6 +106,8 @@ pub fn verdict(warnings: &[String]) -> Result<(), Failure> {
 /// Runs the scenario until its end or Ctrl-C.
 pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
     let name = args.what.name();
+    // Before there is a folder for what will not be.
+    testbed::check(scenario)?;
     if let Some(out) = &args.out {
         create_dir(out)?;
     }
