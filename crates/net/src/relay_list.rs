@@ -11,7 +11,7 @@
 //! nothing can leave from an IPv4 address to an IPv6 one. A name is looked up once; of its addresses the
 //! first of the family that fits is taken.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use anabranch_control::path::MAX_KNOWN_PEERS;
 use anabranch_control::registry::nearest;
@@ -191,6 +191,18 @@ pub fn resolve(text: &str, port: Option<u16>) -> Result<Vec<SocketAddr>, String>
         return Ok(vec![usable(text, SocketAddr::new(ip, port.ok_or_else(missing)?))?]);
     }
     let wrong = || format!("{text:?} is not an address; {example}");
+    if let Some((host, interface, rest)) = with_interface(text) {
+        let port = match rest.strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| wrong())?,
+            None if rest.is_empty() => port.ok_or_else(missing)?,
+            None => return Err(wrong()),
+        };
+        let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+        let found = found.ok_or_else(|| {
+            format!("{text:?}: there is no network interface {interface:?} here; expected one that `ip link` lists")
+        })?;
+        return Ok(vec![usable(text, found)?]);
+    }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?),
         None => (text, port.ok_or_else(missing)?),
@@ -205,8 +217,25 @@ pub fn resolve(text: &str, port: Option<u16>) -> Result<Vec<SocketAddr>, String>
     if found.is_empty() { Err(format!("{text:?}: {host} has no address")) } else { Ok(found) }
 }
 
+/// An address of IPv6 that names an interface (RFC 4007, 11), such as `[fe80::1%eth0]:4000`: the two, the interface alone, and
+/// what comes behind. A number in the interface's place is read with the address.
+fn with_interface(text: &str) -> Option<(&str, &str, &str)> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(text) => text.split_once(']')?,
+        None => (text, ""),
+    };
+    let (address, interface) = host.split_once('%')?;
+    address.parse::<Ipv6Addr>().ok()?;
+    Some((host, interface, rest))
+}
+
 fn usable(text: &str, address: SocketAddr) -> Result<SocketAddr, String> {
-    let address = wire::canonical(address);
+    let scope = if let SocketAddr::V6(address) = address { address.scope_id() } else { 0 };
+    let mut address = wire::canonical(address);
+    if let SocketAddr::V6(address) = &mut address {
+        // Without its interface nothing can be sent to a link-local address.
+        address.set_scope_id(scope);
+    }
     match wire::problem_of_address(address) {
         Some(problem) => Err(format!("{text:?} has {problem}; expected one host and its port")),
         None => Ok(address),
@@ -313,7 +342,16 @@ mod tests {
         }
         let local = resolve("localhost", Some(4000)).unwrap();
         assert!(local.iter().all(|address| address.ip().is_loopback() && address.port() == 4000));
+        // The loopback device has another name elsewhere.
+        #[cfg(target_os = "linux")]
+        for text in ["[fe80::1%lo]:4000", "[fe80::1%lo]", "fe80::1%lo", "[fe80::1%1]:4000"] {
+            assert_eq!(one(text, Some(4000)).unwrap(), "[fe80::1%1]:4000", "{text}");
+        }
         for (wrong, says) in [
+            ("[fe80::1%nosuch0]:4000", "there is no network interface \"nosuch0\" here"),
+            ("[fe80::1%lo]", "has no port"),
+            ("[fe80::1%lo]:0", "port 0"),
+            ("[fe80::1%lo]4000", "not an address"),
             ("192.0.2.1", "has no port"),
             ("localhost", "has no port"),
             ("localhost:", "not an address"),

@@ -1,6 +1,6 @@
 //! The receiver's half.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Receiver {
         let mut transfers = tokio::task::JoinSet::new();
         while let Some(incoming) = self.endpoint.accept().await {
             while transfers.try_join_next().is_some() {}
-            if !incoming.remote_address_validated() {
+            if !incoming.remote_address_validated() && !is_link_local(incoming.remote_address()) {
                 // Who is told so already says so with a token, and is validated.
                 let _ = incoming.retry();
                 continue;
@@ -229,4 +229,10 @@ async fn leave(connection: &noq::Connection, to: &mut SendStream) -> Result<(), 
     to.finish().map_err(lost)?;
     let _ = tokio::time::timeout(PATIENCE, connection.closed()).await;
     Ok(())
+}
+
+/// Nobody beyond the link can claim such an address, and nobody who has one can show that it does: a token says nothing of
+/// the interface, and is taken for another address's.
+fn is_link_local(address: SocketAddr) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
