@@ -66,6 +66,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     missing.dedup();
     let skip = |name: &&str| format!("{name}: the running kernel does not offer it; it offers {}", offered.join(", "));
     let skipped: Vec<String> = missing.iter().map(skip).collect();
+    is_something(&here, &skipped)?;
     let extent = if args.quick { Extent::QUICK } else { Extent::FULL };
 
     let progress = progress::until_interrupted()?;
@@ -97,6 +98,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }));
     }
     succeeds(&without_runs, &disturbed, differ)
+}
+
+/// Whether there is anything to compare: what compares nothing has not succeeded.
+fn is_something(here: &[Case], skipped: &[String]) -> Result<(), Failure> {
+    if here.is_empty() {
+        return Err(Failure::new(format!("there is nothing to compare: {}", skipped.join("; "))));
+    }
+    Ok(())
 }
 
 /// Whether all cases were compared, and nothing differs.
@@ -332,5 +341,13 @@ mod tests {
         assert!(said.contains("nothing is said of reno,20,1 and bbr,20,1") && said.contains("9.2 %"), "{said}");
         assert!(succeeds(&[], &disturbed, 0).is_ok());
         assert!(succeeds(&[], &disturbed, 1).unwrap_err().words().starts_with("1 differences"));
+    }
+
+    #[test]
+    fn what_compares_nothing_is_no_success() {
+        let skipped = ["bbr: the running kernel does not offer it; it offers reno".to_owned()];
+        let said = is_something(&[], &skipped).unwrap_err().words().to_owned();
+        assert_eq!(said, "there is nothing to compare: bbr: the running kernel does not offer it; it offers reno");
+        assert!(is_something(&cases(&["reno"]), &skipped).is_ok());
     }
 }
