@@ -1,16 +1,17 @@
 // A page's link to whoever serves it: server-sent events, taken up again whenever they break. The last figures stay.
 import { Malformed } from './reader'
+import { SharedEvents, type Said } from './shared'
 
 export type LinkState =
   | { kind: 'connecting' }
   | { kind: 'live' }
   | { kind: 'lost'; sinceMs: number }
+  /** There are figures now and then, and no place for another page. */
+  | { kind: 'refused'; why: string }
   | { kind: 'malformed'; why: string }
 
 /** Who serves speaks once a second; silence of this long means that it is gone, though the connection may stand. */
 const SILENCE_MS = 4500
-/** EventSource gives up for good on an answer that is not a stream of events; then we ask again. */
-const RETRY_MS = 2000
 
 export abstract class Live<T> {
   overview = $state.raw<T | null>(null)
@@ -18,9 +19,11 @@ export abstract class Live<T> {
   /** For sentences like "since 12 s": renewed once a second. */
   nowMs = $state(performance.now())
 
-  private source: EventSource | null = null
   private heardAtMs = performance.now()
-  private retry: ReturnType<typeof setTimeout> | undefined
+  /** When anything was heard of the tab that listens. */
+  private toldAtMs = performance.now()
+  private refusedWhy: string | null = null
+  private readonly events: SharedEvents
   private readonly ticker = setInterval(() => this.tick(), 1000)
 
   protected abstract parse(text: string): T
@@ -35,25 +38,28 @@ export abstract class Live<T> {
         if (answer.ok && this.overview === null) this.read(await answer.text())
       })
       .catch(() => this.lost())
-    this.listen()
+    this.events = new SharedEvents((said) => this.hear(said))
   }
 
   destroy(): void {
     clearInterval(this.ticker)
-    clearTimeout(this.retry)
-    this.source?.close()
+    this.events.destroy()
   }
 
-  private listen(): void {
-    clearTimeout(this.retry)
-    this.source?.close()
-    const source = new EventSource('/events')
-    source.addEventListener('overview', (event: MessageEvent<string>) => this.read(event.data))
-    source.onerror = () => {
-      this.lost()
-      if (source.readyState === EventSource.CLOSED) this.retry = setTimeout(() => this.listen(), RETRY_MS)
+  private hear(said: Said): void {
+    this.toldAtMs = performance.now()
+    switch (said.kind) {
+      case 'overview':
+        if (!said.isAsked) this.refusedWhy = null
+        this.read(said.text)
+        break
+      case 'refused':
+        this.refusedWhy = said.why
+        break
+      case 'lost':
+        this.refusedWhy = null
+        this.lost()
     }
-    this.source = source
   }
 
   private read(text: string): void {
@@ -62,7 +68,7 @@ export abstract class Live<T> {
       const overview = this.parse(text)
       this.overview = overview
       this.heard(this.heardAtMs / 1000, overview)
-      this.state = { kind: 'live' }
+      this.state = this.refusedWhy === null ? { kind: 'live' } : { kind: 'refused', why: this.refusedWhy }
     } catch (error) {
       if (!(error instanceof Malformed)) throw error
       this.state = { kind: 'malformed', why: error.message }
@@ -79,12 +85,14 @@ export abstract class Live<T> {
     this.nowMs = performance.now()
     const isSilent = this.nowMs - this.heardAtMs > SILENCE_MS
     if (!isSilent || document.visibilityState === 'hidden') return
-    const wasOpen = this.source?.readyState === EventSource.OPEN
     this.lost()
-    // A connection that stands and says nothing is not taken up again by itself.
-    if (wasOpen) {
-      this.heardAtMs = this.nowMs
-      this.listen()
+    if (this.events.isListening) {
+      if (this.events.listenAgain()) this.heardAtMs = this.nowMs
+      // Other tabs hear that this one still listens.
+      this.events.say({ kind: 'lost' })
+    } else if (this.nowMs - this.toldAtMs > 2 * SILENCE_MS) {
+      this.toldAtMs = this.nowMs
+      this.events.takeOver()
     }
   }
 }
