@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { parseOverview } from '../src/lib/overview'
-import { hereSaid, inputSaid, overlaySentence, parentName, privacySentence, sentence, watchCommand } from '../src/lib/words'
+import { hereSaid, inputSaid, isComing, overlaySentence, parentName, privacySentence, sentence, streamSaid, watchCommand } from '../src/lib/words'
 import { asText, sample } from './sample'
 
 const { here } = parseOverview(asText(sample()))
@@ -50,4 +50,13 @@ it('says what part of the viewers a page is told of, and how old that is', () =>
   expect(overlaySentence(overlay)).toBeNull()
   expect(overlaySentence({ ...overlay, watching: 1000 })).toMatch(/^Shown are 3 of 1.000 viewers/)
   expect(overlaySentence({ ...overlay, ageS: 90 })).toMatch(/^The server said so 1.min/)
+})
+
+it('says of a server without video that it waits for it, not that it is live', () => {
+  const input = { source: 'ingest', state: 'waiting', detail: 'nothing has come for 2 s', received_bytes: 7, skipped_bytes: 0, restarts: 0 }
+  const of = (role: string, state: string) => parseOverview(asText({ ...sample(), role, input: { ...input, state } }))
+  expect(streamSaid(of('server', 'waiting'))).toMatchObject({ word: 'Waiting', sentence: 'No video is coming in now. Nothing has come for 2 s.', tone: 'wait' })
+  expect([isComing(of('server', 'waiting')), isComing(of('server', 'receiving'))]).toEqual([false, true])
+  expect(streamSaid(of('server', 'receiving')).word).toBe('Live')
+  expect(isComing({ ...parseOverview(asText(sample())), here: { ...here, state: 'silent' } })).toBe(false)
 })

@@ -1,12 +1,15 @@
 // Plays this peer's stream in a video element, and goes on trying: by transport stream over Media Source (least
 // delay), else by HLS. Says in words what it does; what it shows is the component's.
 import { chase, retryDelayS } from './latency'
+import { Progress, STILL_S } from './progress'
 
 export type Way = 'ts' | 'hls' | 'native-hls'
 
 export type PlayerStatus =
   | { kind: 'starting' }
   | { kind: 'playing' }
+  /** The picture stands still, since nothing comes. */
+  | { kind: 'still' }
   | { kind: 'paused' }
   | { kind: 'blocked' }
   | { kind: 'retrying'; why: string; inS: number }
@@ -28,6 +31,9 @@ type OnBroken = (why: string, isMedia: boolean) => void
 /** Without progress for this long, the stream counts as broken; at a start, players are given longer. */
 const STALL_S = 6
 const START_S = 15
+/** A player that nobody looks at or hears gives its connection back after so long. */
+const UNSEEN_S = 10
+const TICK_MS = 500
 /** Media errors in a row before the next way is tried. */
 const MEDIA_ERRORS = 2
 /** A picture that lasted this long makes the next failure the first one again. */
@@ -44,15 +50,19 @@ export class LivePlayer {
   private mediaErrors = 0
   private attempt = 0
   private startedAt = 0
-  private progressAt = 0
+  private readonly progress = new Progress()
+  private isStill = false
+  private unseenSince: number | null = null
+  private isUnseen = false
   private playingSince: number | null = null
-  private lastTime = 0
   private hasPicture = false
   private isPausedByUser = false
   private retryTimer: ReturnType<typeof setTimeout> | undefined
   private readonly ticker: ReturnType<typeof setInterval>
   /** What the player should hold ahead of the picture. */
   targetS = 3
+  /** Whether video comes to where it is played from: while it does not, another connection brings what was shown. */
+  isComing = true
 
   constructor(
     private readonly video: HTMLVideoElement,
@@ -62,7 +72,8 @@ export class LivePlayer {
     this.way = this.ways[0] ?? 'ts'
     video.addEventListener('playing', this.onPlaying)
     video.addEventListener('pause', this.onPause)
-    this.ticker = setInterval(() => this.tick(), 1000)
+    document.addEventListener('visibilitychange', this.onSeen)
+    this.ticker = setInterval(() => this.tick(), TICK_MS)
   }
 
   /** Seconds of video that the browser holds ahead of the picture; null without a picture. */
@@ -73,6 +84,10 @@ export class LivePlayer {
 
   start(): void {
     this.stop()
+    if (this.isPausedByUser) {
+      this.events.status({ kind: 'paused' })
+      return
+    }
     const way = this.ways[0]
     if (way === undefined) {
       const why = 'This browser plays live streams neither by Media Source nor by HLS.'
@@ -81,7 +96,8 @@ export class LivePlayer {
     }
     this.way = way
     this.attempt += 1
-    this.startedAt = this.progressAt = performance.now()
+    this.startedAt = performance.now()
+    this.progress.begin(this.startedAt)
     this.hasPicture = false
     this.events.status({ kind: 'starting' })
     void this.open(way, this.attempt)
@@ -100,6 +116,8 @@ export class LivePlayer {
   pause(): void {
     this.isPausedByUser = true
     this.video.pause()
+    // One that waits for another try has nothing to pause.
+    if (this.engine === null) this.start()
   }
 
   /** Jumps to the live end. */
@@ -113,6 +131,7 @@ export class LivePlayer {
     clearInterval(this.ticker)
     this.video.removeEventListener('playing', this.onPlaying)
     this.video.removeEventListener('pause', this.onPause)
+    document.removeEventListener('visibilitychange', this.onSeen)
   }
 
   private get endS(): number | null {
@@ -125,6 +144,9 @@ export class LivePlayer {
     this.engine?.destroy()
     this.engine = null
     this.playingSince = null
+    this.isStill = false
+    this.unseenSince = null
+    this.isUnseen = false
   }
 
   private async open(way: Way, attempt: number): Promise<void> {
@@ -169,6 +191,10 @@ export class LivePlayer {
         return
       }
     }
+    if (this.isPausedByUser) {
+      this.start()
+      return
+    }
     const inS = retryDelayS(this.failures)
     this.events.status({ kind: 'retrying', why, inS })
     this.retryTimer = setTimeout(() => this.start(), inS * 1000)
@@ -177,17 +203,42 @@ export class LivePlayer {
   private tick(): void {
     const now = performance.now()
     if (this.engine === null) return
-    if (this.video.paused || this.video.currentTime !== this.lastTime) {
-      this.lastTime = this.video.currentTime
-      this.progressAt = now
+    if (this.rests(now)) return
+    if (this.video.paused) this.progress.begin(now)
+    this.progress.note(now, this.video.currentTime)
+    const stoodS = this.progress.stoodS(now)
+    const isStill = this.hasPicture && !this.video.paused && stoodS > STILL_S
+    if (isStill !== this.isStill) {
+      this.isStill = isStill
+      if (!this.video.paused) this.events.status({ kind: isStill ? 'still' : 'playing' })
     }
     const allowedS = this.hasPicture ? STALL_S : START_S
-    if (now - this.progressAt > allowedS * 1000) {
+    if (!this.isComing) {
+      // What is missing then is no fault of this connection, which brings what comes next.
+      if (stoodS > allowedS) this.progress.begin(now - STILL_S * 1000 - TICK_MS)
+    } else if (stoodS > allowedS) {
       this.broken(`Nothing has come for ${allowedS} seconds.`, false)
       return
     }
     // Players of HLS keep their own distance from the end.
     if (this.way === 'ts' && this.hasPicture && !this.video.paused) this.chase()
+  }
+
+  /** Gives the connection back while nobody looks or hears; whether it is given back. */
+  private rests(now: number): boolean {
+    const isHidden = document.visibilityState === 'hidden' && document.pictureInPictureElement !== this.video
+    const isUnseen = this.video.paused ? this.isPausedByUser : isHidden && this.video.muted
+    if (!isUnseen) this.unseenSince = null
+    else this.unseenSince ??= now
+    if (this.unseenSince === null || now - this.unseenSince < UNSEEN_S * 1000) return false
+    this.attempt += 1
+    this.stop()
+    this.isUnseen = !this.isPausedByUser
+    return true
+  }
+
+  private readonly onSeen = (): void => {
+    if (document.visibilityState === 'visible' && this.isUnseen) this.start()
   }
 
   private chase(): void {
@@ -201,6 +252,8 @@ export class LivePlayer {
   private readonly onPlaying = (): void => {
     this.playingSince ??= performance.now()
     this.mediaErrors = 0
+    this.isStill = false
+    this.progress.begin(performance.now())
     this.events.status({ kind: 'playing' })
     if (this.video.videoWidth === 0 || !('requestVideoFrameCallback' in this.video)) this.onFirst(this.attempt)
   }
@@ -236,10 +289,12 @@ async function openTs(video: HTMLVideoElement, onBroken: OnBroken): Promise<Engi
       autoCleanupMinBackwardDuration: 15,
     },
   )
+  // Told in the middle of what the player does, which has to be done before it may be destroyed.
+  const broken: OnBroken = (why, isMedia) => void setTimeout(() => onBroken(why, isMedia))
   player.on(mpegts.Events.ERROR, (type: string, detail: string, info: { code?: number; msg?: string } | undefined) => {
-    onBroken(wordsOf(detail, info), type === mpegts.ErrorTypes.MEDIA_ERROR)
+    broken(wordsOf(detail, info), type === mpegts.ErrorTypes.MEDIA_ERROR)
   })
-  player.on(mpegts.Events.LOADING_COMPLETE, () => onBroken('The stream has ended or was cut off.', false))
+  player.on(mpegts.Events.LOADING_COMPLETE, () => broken('The stream has ended or was cut off.', false))
   player.attachMediaElement(video)
   player.load()
   return { destroy: () => player.destroy() }

@@ -30,13 +30,25 @@ export function hereSaid(here: Here, role: Role): Said {
   }
 }
 
+/** How the stream goes where it is looked at: a server that gets no video sends none. */
+export function streamSaid(overview: Overview): Said {
+  const { here, input, role } = overview
+  const isServed = role === 'server' && here.state === 'live'
+  return isServed && input !== null && input.state !== 'receiving' ? inputSaid(input) : hereSaid(here, role)
+}
+
+/** Whether video comes to where players get it from; a server that says nothing of its input gets some. */
+export function isComing(overview: Overview): boolean {
+  return overview.role === 'server' ? (overview.input?.state ?? 'receiving') === 'receiving' : overview.here.state === 'live'
+}
+
 export function inputSaid(input: Input): Said {
   const detail = input.detail === null ? '' : ` ${sentence(input.detail)}`
   switch (input.state) {
     case 'receiving':
       return { word: 'Receiving', sentence: `Video is coming in.${detail}`, tone: 'good' }
     case 'waiting':
-      return { word: 'Waiting', sentence: `No video is coming in yet.${detail}`, tone: 'wait' }
+      return { word: 'Waiting', sentence: `No video is coming in ${input.receivedBytes > 0 ? 'now' : 'yet'}.${detail}`, tone: 'wait' }
     case 'failed':
       return { word: 'Failed', sentence: `The input cannot be read; trying again.${detail}`, tone: 'bad' }
   }
