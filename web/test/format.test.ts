@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { bytes, clientName, count, counted, duration, rate, seconds, share, shortened } from '../src/lib/format'
+import { axisSeconds, before, bytes, clientName, count, counted, duration, rate, seconds, share, shortened } from '../src/lib/format'
 
 const plain = (text: string) => text.replaceAll('\u00a0', ' ').replaceAll('\u202f', ' ')
 
@@ -48,4 +48,13 @@ it('shortens what is long, and names peers', () => {
   expect(shortened('abcdefghij', 3)).toBe('abc…hij')
   expect(shortened('abcdefg', 3)).toBe('abcdefg')
   expect([clientName(null), plain(clientName(7))]).toEqual(['the server', 'viewer 7'])
+})
+
+it('says times before now to the second, and rounds before it divides', () => {
+  expect([0, 30, 37.5].map((at) => before(at, 60))).toEqual(['now', '−30 s', '−37.5 s'])
+  expect([479.5, 120, 59.6].map((at) => before(at, 600))).toEqual(['−8:00', '−2:00', '−1:00'])
+})
+
+it('tells ticks apart on an axis of times', () => {
+  expect([0, 0.05, 0.25, 0.5, 0.75, 1.5].map(axisSeconds)).toEqual(['0', '50\u00a0ms', '0.25\u00a0s', '0.5\u00a0s', '0.75\u00a0s', '1.5\u00a0s'])
 })

@@ -59,6 +59,20 @@ export function duration(value: number | null): string {
     .join(' ')
 }
 
+/** So many seconds before now, on an axis that is `span` seconds long. */
+export function before(value: number, span: number): string {
+  if (value === 0) return 'now'
+  if (span <= 120) return `−${figure(value)} s`
+  const whole = Math.round(value)
+  return `−${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, '0')}`
+}
+
+/** A time on an axis, with as many digits as tell ticks apart. */
+export function axisSeconds(value: number): string {
+  if (value === 0) return '0'
+  return value < 0.0995 ? seconds(value) : value < 60 ? `${figure(value)}${NB}s` : seconds(value)
+}
+
 /**
  * A share as per cent. Near its ends it gains a digit and is cut, not rounded: 100 % is said only of all, and 0 %
  * only of nothing.
