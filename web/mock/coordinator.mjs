@@ -6,7 +6,8 @@ const SILENT_S = [30, 36]
 const BEYOND = `${POLICY}: at 4.1 s flows is 0.375, and was from 0 to 0.125 in its training: it is cut there, and what the policy says of it was never tried`
 
 export class CoordinatorScript {
-  constructor({ hasPolicy = true, hosts = 3, isEmpty = false }) {
+  constructor({ hasPolicy = true, hosts = 3, isEmpty = false, hasGone = false }) {
+    this.hasGone = hasGone
     this.hasPolicy = hasPolicy
     this.isEmpty = isEmpty
     this.names = ['alpha', 'beta', 'gamma', ...Array.from({ length: Math.max(0, hosts - 3) }, (_, index) => `host-${index + 4}`)].slice(0, hosts)
@@ -37,6 +38,7 @@ export class CoordinatorScript {
           ]
         : []),
     ]
+    const isGone = (index) => this.hasGone && index === 0
     return {
       version: '0.1.0',
       uptime_s: now,
@@ -65,9 +67,9 @@ export class CoordinatorScript {
       hosts: names.map((name, index) => ({
         name,
         link: 'uplink',
-        is_here: !this.isEmpty,
+        is_here: !this.isEmpty && !isGone(index),
         flows: this.isEmpty ? null : index === 1 ? 3 : 1,
-        sends_mbit_s: this.isEmpty ? 0 : awaits ? 6 : each * (0.97 - 0.02 * (index % 6)),
+        sends_mbit_s: this.isEmpty || isGone(index) ? null : awaits ? 6 : each * (0.97 - 0.02 * (index % 6)),
         budget_mbit_s: awaits ? null : each,
         lease_s: awaits ? null : 0.21,
         report_age_s: this.isEmpty ? null : 0.05,
@@ -75,7 +77,7 @@ export class CoordinatorScript {
         least_round_trip_s: this.isEmpty ? null : 0.024 + 0.004 * (index % 6),
         sent_bytes: this.isEmpty ? null : Math.round(now * 800_000),
       })),
-      monitors: [{ name: 'gateway', link: 'uplink', is_here: !this.isEmpty && now >= MONITOR_COMES_S, passes_mbit_s: isWatched ? given * 0.99 + others : 0, report_age_s: isWatched ? 0.01 : null }],
+      monitors: [{ name: 'gateway', link: 'uplink', is_here: !this.isEmpty && now >= MONITOR_COMES_S, passes_mbit_s: isWatched ? given * 0.99 + others : null, report_age_s: isWatched ? 0.01 : null }],
       events: events.filter((event) => event.at_s <= now),
     }
   }

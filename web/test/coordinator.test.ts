@@ -4,7 +4,7 @@ import { rate } from '../src/lib/format'
 import { sentenceBy } from '../src/lib/words'
 import { append, HISTORY_ROWS } from '../src/lib/history'
 
-function host(name: string, sends: number) {
+function host(name: string, sends: number | null) {
   return {
     name,
     link: 'uplink',
@@ -39,6 +39,14 @@ function sample() {
 const parsed = (value = sample()) => parseOverview(JSON.stringify(value))
 
 describe('what a coordinator tells', () => {
+  it('leaves out what a host sends once its report is old: its line has a gap, and others are drawn before it', () => {
+    const gone = { ...sample(), hosts: [host('gone', null), ...Array.from({ length: 6 }, (_, index) => host(`host-${index}`, index))] }
+    const read = parsed(gone)
+    expect(read.hosts[0]?.sends).toBe(null)
+    expect(drawn(read, 'uplink')).not.toContain('gone')
+    expect(columns([{ atS: 1, overview: read }], 'uplink', ['gone', 'host-1'])[3]).toEqual([null])
+  })
+
   it('is read whole, rates in bits a second and what is unknown as null', () => {
     const read = parsed()
     expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, expected: 1e6, awaitsMonitor: false, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3, decidedBy: 'rule', ruleBecause: null, beyond: null })

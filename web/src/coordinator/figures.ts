@@ -33,7 +33,8 @@ export interface Host {
   link: string
   isHere: boolean
   flows: number | null
-  sends: number
+  /** Null once its last report is old. */
+  sends: number | null
   /** Null without a lease. */
   budget: number | null
   leaseS: number | null
@@ -46,7 +47,8 @@ export interface Monitor {
   name: string
   link: string
   isHere: boolean
-  passes: number
+  /** Null once its last report is old. */
+  passes: number | null
   reportAgeS: number | null
 }
 
@@ -117,7 +119,7 @@ function host(at: Reader): Host {
     link: at.field('link').text(),
     isHere: at.field('is_here').flag(),
     flows: at.field('flows').orNull(amount),
-    sends: bits(at.field('sends_mbit_s')),
+    sends: at.field('sends_mbit_s').orNull(bits),
     budget: at.field('budget_mbit_s').orNull(bits),
     leaseS: at.field('lease_s').orNull(amount),
     reportAgeS: at.field('report_age_s').orNull(amount),
@@ -131,7 +133,7 @@ function monitor(at: Reader): Monitor {
     name: at.field('name').text(),
     link: at.field('link').text(),
     isHere: at.field('is_here').flag(),
-    passes: bits(at.field('passes_mbit_s')),
+    passes: at.field('passes_mbit_s').orNull(bits),
     reportAgeS: at.field('report_age_s').orNull(amount),
   }
 }
@@ -153,7 +155,7 @@ export const MOST_LINES = 6
 /** The hosts of a link that have a line of their own: those that send most now, in the order of the file. */
 export function drawn(overview: Overview, link: string): string[] {
   const hosts = overview.hosts.filter((host) => host.link === link)
-  const first = hosts.toSorted((a, b) => b.sends - a.sends).slice(0, MOST_LINES)
+  const first = hosts.toSorted((a, b) => (b.sends ?? -1) - (a.sends ?? -1)).slice(0, MOST_LINES)
   return hosts.filter((host) => first.includes(host)).map((host) => host.name)
 }
 

@@ -86,8 +86,8 @@ pub struct Host {
     pub is_here: bool,
     /// Flows that have something to send.
     pub flows: Option<u32>,
-    /// What it sends.
-    pub sends_mbit_s: f64,
+    /// What it sends; null once its last report is old.
+    pub sends_mbit_s: Option<f64>,
     /// What it may send; null without a lease.
     pub budget_mbit_s: Option<f64>,
     /// How long that holds yet; null without a lease.
@@ -111,8 +111,8 @@ pub struct Monitor {
     pub link: String,
     /// Whether there is a session with its agent.
     pub is_here: bool,
-    /// What passes there.
-    pub passes_mbit_s: f64,
+    /// What passes there; null once its last report is old.
+    pub passes_mbit_s: Option<f64>,
     /// How old its last report is.
     pub report_age_s: Option<f64>,
 }

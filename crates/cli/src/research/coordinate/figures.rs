@@ -91,6 +91,8 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
     for (member, known) in config.members.iter().zip(coordinator.known()) {
         let report_age_s = known.report().map(|(_, at)| now.since(at).as_secs_f64());
         let (name, is_here) = (member.name.clone(), known.is_here());
+        // What an old report said holds no more.
+        let rate = known.is_fresh(now).then(|| megabits(known.rate()));
         match member.duty {
             Duty::Host { link, .. } => {
                 let seen = known.report().and_then(|(report, _)| match report.seen {
@@ -104,7 +106,7 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
                     link: config.links[link].name.clone(),
                     is_here,
                     flows: seen.map(|host| host.flows),
-                    sends_mbit_s: megabits(known.rate()),
+                    sends_mbit_s: rate,
                     budget_mbit_s: lease.map(|(rate, _)| megabits(rate)),
                     lease_s: lease.map(|(_, ends)| ends.since(now).as_secs_f64()),
                     report_age_s,
@@ -118,8 +120,8 @@ pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &E
                 if known.is_fresh(now) && watched[link].is_none() {
                     watched[link] = Some(known);
                 }
-                let (link, passes_mbit_s) = (config.links[link].name.clone(), megabits(known.rate()));
-                monitors.push(Monitor { name, link, is_here, passes_mbit_s, report_age_s });
+                let link = config.links[link].name.clone();
+                monitors.push(Monitor { name, link, is_here, passes_mbit_s: rate, report_age_s });
             }
         }
     }
@@ -182,7 +184,7 @@ pub fn tables(overview: &Overview) -> std::io::Result<Vec<u8>> {
     let mut rows = vec![head(&["host", "flows", "sends Mbit/s", "may send"])];
     rows.extend(overview.hosts.iter().filter(|host| host.is_here).map(|host| {
         let flows = host.flows.map_or("-".to_owned(), |flows| flows.to_string());
-        vec![host.name.clone(), flows, number(host.sends_mbit_s), maybe(host.budget_mbit_s)]
+        vec![host.name.clone(), flows, maybe(host.sends_mbit_s), maybe(host.budget_mbit_s)]
     }));
     table::print(&rows, 1.., &mut text)?;
     Ok(text)

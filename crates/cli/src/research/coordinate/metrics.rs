@@ -121,7 +121,9 @@ impl Collector for Figures {
                     Some(f64::from(u8::from(host.is_here)))
                 }),
                 ("host_flows", "Flows that have something to send", |host| host.flows.map(f64::from)),
-                ("host_sends_bits_per_second", "What it sends", |host| Some(host.sends_mbit_s * 1e6)),
+                ("host_sends_bits_per_second", "What it sends, while its reports are new", |host| {
+                    host.sends_mbit_s.map(|rate| rate * 1e6)
+                }),
                 ("host_budget_bits_per_second", "What it may send, while it has a lease", |host| {
                     host.budget_mbit_s.map(|rate| rate * 1e6)
                 }),
@@ -160,7 +162,7 @@ mod tests {
             link: "uplink".to_owned(),
             is_here: true,
             flows: Some(3),
-            sends_mbit_s: 4.5,
+            sends_mbit_s: Some(4.5),
             budget_mbit_s: None,
             lease_s: None,
             report_age_s: Some(0.25),
@@ -186,7 +188,7 @@ mod tests {
             name: "gateway \"1\"".to_owned(),
             link: "uplink".to_owned(),
             is_here: false,
-            passes_mbit_s: 0.0,
+            passes_mbit_s: None,
             report_age_s: None,
         };
         let overview = Overview {
@@ -199,7 +201,7 @@ mod tests {
             share: "per-flow",
             policy: Some("cross.safetensors".to_owned()),
             links: vec![link],
-            hosts: vec![host],
+            hosts: vec![host.clone(), Host { name: "gone".to_owned(), is_here: false, sends_mbit_s: None, ..host }],
             monitors: vec![monitor],
             events: Vec::new(),
         };
@@ -221,5 +223,6 @@ mod tests {
         for unknown in ["host_budget", "host_lease", "link_passes", "link_queued", "host_round_trip"] {
             assert!(!text.contains(unknown), "{unknown} in {text}");
         }
+        assert!(!text.contains("host_sends_bits_per_second{host=\"gone\""), "{text}");
     }
 }
