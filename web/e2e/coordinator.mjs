@@ -46,6 +46,14 @@ export function coordinatorTests({ mocked, opened, until, fitsEveryWidth }) {
     assert.doesNotMatch(await text(page, '[data-figure=belief]'), /still to say/)
   }
 
+  async function saysWhatIsOld() {
+    const { page } = await opened(await start('--start-at', '10', '--gone'))
+    await isThere(page)
+    const cells = await page.$$eval('[aria-labelledby=members-title] tbody tr:first-child > *', (row) => row.map((cell) => cell.textContent))
+    assert.deepEqual([cells[0], cells[2], cells[4]], ['alpha', 'away', 'unknown'])
+    assert.match(await text(page, 'figcaption'), /alpha unknown/)
+  }
+
   function staysWithinEveryWidth() {
     return fitsEveryWidth([['--start-at', '10'], ['--start-at', '31'], ['--empty'], ['--hosts', '200', '--start-at', '10']].map(own), isThere)
   }
@@ -63,6 +71,7 @@ export function coordinatorTests({ mocked, opened, until, fitsEveryWidth }) {
     ['a coordinator\u2019s page says who decides for a link, and what no training had shown', saysWhoDecides],
     ['it says why the rule decides in the policy\u2019s place, and nothing of it where there is none', saysWhyTheRuleDoes],
     ['it says that hosts are on their own until a monitor has said what others send', saysThatItWaitsForAMonitor],
+    ['what a host sends is unknown once nothing is heard of it', saysWhatIsOld],
     ['it does not scroll sideways, whatever there is to show of hosts', staysWithinEveryWidth],
     ['it says that the coordinator is gone', saysThatItIsGone],
   ]

@@ -61,6 +61,15 @@ export function onionTests({ mocked, opened, until, fitsEveryWidth }) {
     }
   }
 
+  async function showsTwins() {
+    const { page, seen } = await opened(await mocked(['--page', 'onion', '--start-at', '40', '--twins']))
+    await isThere(page)
+    assert.equal((await page.$$('[aria-labelledby=relays-title] li')).length, 24)
+    assert.equal((await page.$$('[aria-labelledby=guards-title] tbody tr')).length, 2)
+    assert.equal(await page.$('[data-notice=failed]'), null)
+    assert.deepEqual(seen, { foreign: [], errors: [] })
+  }
+
   function staysWithinEveryWidth() {
     return fitsEveryWidth([[], ['--guards', '0'], ['--empty'], ['--relays', '200']].map((args) => ['--page', 'onion', ...args]), isThere)
   }
@@ -83,6 +92,7 @@ export function onionTests({ mocked, opened, until, fitsEveryWidth }) {
     ['the onion\u2019s page opens with what it does not protect against, for any adversary', opensWithWhatItDoesNotDo],
     ['it shows traffic, guards with their age, entropy, and what each relay is given', showsTrafficGuardsAndRelays],
     ['it shows the figure and explains the point of the user\u2019s settings', showsTheFigureAndExplainsThePoint],
+    ['it shows two relays whose keys begin alike', showsTwins],
     ['it does not scroll sideways, whatever there is to show', staysWithinEveryWidth],
     ['it says what is not known yet, and that the proxy is gone', saysWhatIsUnknownAndWhatIsGone],
   ]

@@ -25,6 +25,10 @@ try {
     await test('a thousand viewers are drawn, and the page goes on answering', aThousand)
     await test('of a crowd, a viewer\'s page shows the part around it and says so', partOfACrowd)
     await test('keys go from viewer to viewer', keysChoose)
+    await test('a source that is over is said: a veil over the picture, whose delay is unknown', sourceIsOver)
+    await test('a paused player stays paused while its server restarts, and gives its connection back', pausedStays)
+    await test('eight tabs of one browser share a stream of events, and all have figures', manyTabs)
+    await test('a page for which there is no place says so, and has figures', noPlace)
     await test('a peer that goes away is said to be gone, its figures stay, and it is found again', goneAndBack)
     await test('what is unknown is said, and a narrow page does not scroll sideways', unknownAndNarrow)
     await test('answers that are no overview are said', malformed)
@@ -272,6 +276,70 @@ async function goneAndBack() {
   assert.ok((await frames(page, 3)) >= 10)
 }
 
+async function sourceIsOver() {
+  const { page, seen } = await opened(await mocked(['--start-at', '20', '--role', 'server', '--halt-at', '28']))
+  await until(page, () => document.querySelector('[data-figure=start]')?.textContent !== 'unknown')
+  await until(page, () => document.querySelector('.veil')?.textContent.includes('Nothing of the stream comes now'))
+  assert.equal(await figure(page, 'picture-delay'), 'unknown')
+  assert.equal(await page.$eval('.pill', (pill) => pill.textContent), 'Waiting')
+  const time = await page.$eval('video', (video) => video.currentTime)
+  // No other connection is tried, which would show the end again.
+  await new Promise((done) => setTimeout(done, 8000))
+  assert.equal(await page.$eval('video', (video) => video.currentTime), time)
+  assert.match(await page.$eval('.veil', (veil) => veil.textContent), /Nothing of the stream comes now/)
+  assert.deepEqual(seen, { foreign: [], errors: [] })
+}
+
+async function pausedStays() {
+  const args = ['--start-at', '20']
+  const mock = await mocked(args)
+  const { page } = await opened(mock)
+  await until(page, () => document.querySelector('[data-figure=start]')?.textContent !== 'unknown')
+  await page.click('.controls button')
+  await until(page, () => document.querySelector('.veil')?.textContent.includes('Play from now'))
+  const players = async () => (await (await fetch(`${mock.url}api/overview`)).json()).here.players
+  assert.equal(await players(), 1)
+  for (let turn = 0; turn < 30 && (await players()) > 0; turn += 1) await new Promise((done) => setTimeout(done, 500))
+  assert.equal(await players(), 0)
+  await mock.stop('SIGKILL')
+  await page.waitForSelector('[data-notice=lost]', { timeout: 10_000 })
+  await mocked(args, mock.port)
+  await until(page, () => document.querySelector('main').dataset.link === 'live')
+  assert.match(await page.$eval('.veil', (veil) => veil.textContent), /^\s*Play from now/)
+  await page.click('.veil button')
+  await until(page, () => document.querySelector('.veil') === null && document.querySelector('video').readyState >= 3)
+}
+
+async function manyTabs() {
+  const mock = await mocked(['--page', 'onion', '--start-at', '40'])
+  const pages = []
+  let listening = 0
+  for (let tab = 0; tab < 8; tab += 1) {
+    const page = await browser.newPage()
+    page.on('request', (request) => (listening += Number(request.url().endsWith('/events'))))
+    await page.goto(mock.url)
+    pages.push(page)
+  }
+  for (const page of pages) await until(page, () => document.querySelector('main')?.dataset.link === 'live')
+  assert.equal(listening, 1)
+  const up = (page) => page.$eval('header li:last-child', (item) => item.textContent)
+  const before = await up(pages[7])
+  await until(pages[7], (text) => document.querySelector('header li:last-child').textContent !== text, before)
+  // Another listens when the one that did is closed.
+  await pages[0].close()
+  const later = await up(pages[7])
+  await until(pages[7], (text) => document.querySelector('header li:last-child').textContent !== text, later)
+}
+
+async function noPlace() {
+  const { page } = await opened(await mocked(['--page', 'onion', '--start-at', '40', '--full']))
+  await page.waitForSelector('[data-notice=refused]', { timeout: 10_000 })
+  assert.match(await page.$eval('[data-notice=refused]', (notice) => notice.textContent), /no place for another page.*Too many pages are open already\./s)
+  const up = await page.$eval('header li:last-child', (item) => item.textContent)
+  await until(page, (text) => document.querySelector('header li:last-child').textContent !== text, up)
+  assert.equal(await page.$('[data-notice=lost]'), null)
+}
+
 async function unknownAndNarrow() {
   const { page } = await opened(await mocked(['--start-at', '20', '--private', '--without-overlay']), { width: 390, height: 844 })
   await until(page, () => document.querySelector('footer b') !== null)
@@ -295,6 +363,6 @@ async function malformed() {
     else void request.continue()
   })
   await page.goto(mock.url)
-  await page.waitForSelector('[data-notice=malformed]', { timeout: 10_000 })
-  assert.match(await page.$eval('[data-notice=malformed]', (notice) => notice.textContent), /overview\.(version is missing|role is 7)/)
+  // Each stream ends at once, and the page says that too.
+  await until(page, () => /overview\.(version is missing|role is 7)/.test(document.querySelector('[data-notice=malformed]')?.textContent ?? ''))
 }

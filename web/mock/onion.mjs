@@ -8,7 +8,7 @@ function noise(seed) {
 }
 
 export class OnionScript {
-  constructor({ guards = 2, relays = 24, isEmpty = false }) {
+  constructor({ guards = 2, relays = 24, isEmpty = false, hasTwins = false }) {
     this.guards = guards
     this.isEmpty = isEmpty
     this.relays = Array.from({ length: relays }, (_, index) => ({
@@ -17,6 +17,7 @@ export class OnionScript {
       weight: 0.5 + noise(index + 40),
       taste: 0.4 + 1.4 * noise(index + 80),
     }))
+    if (hasTwins) for (const of of [1, 4]) this.relays[of].name = this.relays[of - 1].name
   }
 
   overviewAt(now) {

@@ -20,8 +20,8 @@ function random(seed) {
 }
 
 export class Script {
-  constructor({ clients, role, kill, killAtS, isPrivate, hasOverlay, told }) {
-    Object.assign(this, { role, killAtS, isPrivate, hasOverlay, told })
+  constructor({ clients, role, kill, killAtS, isPrivate, hasOverlay, told, haltAtS }) {
+    Object.assign(this, { role, killAtS, isPrivate, hasOverlay, told, haltAtS })
     const draw = random(7)
     this.clients = Array.from({ length: clients }, (_, index) => ({
       client: index + 1,
@@ -68,6 +68,7 @@ export class Script {
     for (const { edges } of trees) for (const [, parent] of edges) children.set(parent, (children.get(parent) ?? 0) + 1)
     const wave = 1 + 0.08 * Math.sin(now / 3) + 0.04 * Math.sin(now * 1.7)
     const clients = there.map((one) => this.clientAt(one, now, children.get(one.client) ?? 0, wave))
+    const isHalted = now >= this.haltAtS + 2
     const alive = clients.filter((one) => one.state === 'live' || one.state === 'late' || one.state === 'suspect').length
     const sourceBytes = (BITRATE / 8) * now
     const serverSends = (children.get(null) ?? 0) * SLICE_RATE * 1.05
@@ -94,7 +95,7 @@ export class Script {
       },
       input:
         this.role === 'server'
-          ? { source: 'http://192.0.2.40:8080/camera.ts', state: 'receiving', detail: null, received_bytes: Math.round(sourceBytes), skipped_bytes: 0, restarts: 1 }
+          ? { source: 'http://192.0.2.40:8080/camera.ts', state: isHalted ? 'waiting' : 'receiving', detail: isHalted ? 'nothing has come for 2 s' : null, received_bytes: Math.round(sourceBytes), skipped_bytes: 0, restarts: 1 }
           : null,
       here: this.hereAt(now, trees, players, wave, server, children),
       overlay: this.hasOverlay

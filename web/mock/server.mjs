@@ -6,9 +6,11 @@
 //   node mock/server.mjs [--port 4310] [--clients 20] [--role viewer|server] [--kill 5] [--kill-at 10]
 //                        [--start-at 0] [--private] [--without-overlay] [--told 100] [--without-ts] [--dist DIR]
 //                        [--page index|onion|coordinator] [--guards 2] [--relays 24] [--empty]
-//                        [--hosts 3] [--without-policy]
+//                        [--hosts 3] [--without-policy] [--halt-at S] [--full] [--twins] [--gone]
 //
 // `--start-at` begins that many seconds into the script; `--without-ts` refuses /stream.ts, so that only HLS plays.
+// From `--halt-at` seconds on, no video comes to the server; `--full` has no place for another listener; of an onion's
+// relays `--twins` names two alike; a coordinator hears nothing any more of the first host with `--gone`.
 import { createReadStream, existsSync, statSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { dirname, extname, join, normalize } from 'node:path'
@@ -37,6 +39,10 @@ const { values } = parseArgs({
     relays: { type: 'string', default: '24' },
     hosts: { type: 'string', default: '3' },
     'without-policy': { type: 'boolean', default: false },
+    'halt-at': { type: 'string' },
+    full: { type: 'boolean', default: false },
+    twins: { type: 'boolean', default: false },
+    gone: { type: 'boolean', default: false },
     empty: { type: 'boolean', default: false },
     dist: { type: 'string', default: join(here, '../../crates/gateway/page') },
   },
@@ -49,6 +55,7 @@ export const CSP =
 
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.txt': 'text/plain; charset=utf-8' }
 
+const haltAtS = values['halt-at'] === undefined ? Infinity : Number(values['halt-at'])
 const clip = new Clip(join(here, '.cache'))
 const isOnion = values.page === 'onion'
 const stream = new Script({
@@ -59,9 +66,10 @@ const stream = new Script({
   isPrivate: values.private,
   hasOverlay: !values['without-overlay'],
   told: values.told === undefined ? undefined : Number(values.told),
+  haltAtS,
 })
-const onion = new OnionScript({ guards: Number(values.guards), relays: Number(values.relays), isEmpty: values.empty })
-const coordinator = new CoordinatorScript({ hosts: Number(values.hosts), hasPolicy: !values['without-policy'], isEmpty: values.empty })
+const onion = new OnionScript({ guards: Number(values.guards), relays: Number(values.relays), isEmpty: values.empty, hasTwins: values.twins })
+const coordinator = new CoordinatorScript({ hosts: Number(values.hosts), hasPolicy: !values['without-policy'], isEmpty: values.empty, hasGone: values.gone })
 const startedAt = performance.now() - Number(values['start-at']) * 1000
 const overview = () => {
   const now = (performance.now() - startedAt) / 1000
@@ -76,6 +84,8 @@ const server = createServer((request, answer) => {
   answer.setHeader('Cache-Control', 'no-store')
   if (pathname === '/api/overview') {
     answer.writeHead(200, { 'Content-Type': 'application/json' }).end(overview())
+  } else if (pathname === '/events' && values.full) {
+    answer.writeHead(503, { 'Content-Type': 'text/plain; charset=utf-8' }).end('too many pages are open already\n')
   } else if (pathname === '/events') {
     answer.writeHead(200, { 'Content-Type': 'text/event-stream' })
     const tell = () => answer.write(`event: overview\ndata: ${overview()}\n\n`)
@@ -108,6 +118,7 @@ function sendFile(pathname, answer) {
 }
 
 if (values.page === 'index') await clip.start()
+if (haltAtS < Infinity) setTimeout(() => clip.stop(), startedAt + haltAtS * 1000 - performance.now())
 server.listen(Number(values.port), '127.0.0.1', () => {
   const { port } = server.address()
   console.log(`mock peer (development only) at http://127.0.0.1:${port}/`)
