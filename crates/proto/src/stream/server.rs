@@ -294,6 +294,7 @@ impl<A: Address, C: Content> Server<A, C> {
             self.tracker.set_round_trip(client, round_trip);
         }
         self.tracker.on_report(now, client, report);
+        self.views.on_report(client, report.played, self.source.edge());
         if self.cannot_be_served(now, client) {
             return self.send_away(now, client, Refusal::Overloaded, sessions);
         }

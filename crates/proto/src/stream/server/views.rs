@@ -33,7 +33,7 @@ const LATE: f64 = 0.01;
 pub(in crate::stream) struct OverlayViews {
     pub(in crate::stream) load: ServerLoad,
     /// With which packet each viewer has begun.
-    began: BTreeMap<ClientId, PacketId>,
+    began: BTreeMap<ClientId, Beginning>,
     /// Packets that those who are gone have got.
     departed: u64,
     happenings: VecDeque<(Time, ClientId, Happened)>,
@@ -44,10 +44,27 @@ pub(in crate::stream) struct OverlayViews {
     counted: Time,
 }
 
+/// Where a viewer has begun.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    packet: PacketId,
+    /// What it had got by then, of this server or of one before: known once it has reported.
+    played: Option<u64>,
+}
+
 impl OverlayViews {
     pub(in crate::stream) fn on_joined(&mut self, now: Time, client: ClientId, begin: PacketId) {
-        self.began.insert(client, begin);
+        self.began.insert(client, Beginning { packet: begin, played: None });
         self.note(now, client, Happened::Joined);
+    }
+
+    /// A viewer says what it has got, its first report being what it begins to be counted with: more than there was since
+    /// it came, it had before it came back.
+    pub(in crate::stream) fn on_report(&mut self, client: ClientId, played: u64, edge: PacketId) {
+        if let Some(begin) = self.began.get_mut(&client) {
+            let had = if played > edge.since(begin.packet) { played } else { 0 };
+            begin.played.get_or_insert(had);
+        }
     }
 
     /// Somebody goes, who had said this; the source's next packet is `edge`.
@@ -72,10 +89,11 @@ impl OverlayViews {
         self.happenings.push_back((now, client, what));
     }
 
-    /// What a viewer has got of what it says: no more than there was since it came. Who comes back counts on.
+    /// What a viewer has got of what it says: no more than there was since it came.
     fn delivered(&self, client: ClientId, played: u64, edge: PacketId) -> u64 {
-        let begin = self.began.get(&client).copied().unwrap_or(edge);
-        played.min(edge.since(begin))
+        self.began
+            .get(&client)
+            .map_or(0, |begin| played.saturating_sub(begin.played.unwrap_or(0)).min(edge.since(begin.packet)))
     }
 
     /// Somebody wants to know.
@@ -253,4 +271,39 @@ fn part<A: Copy + Eq>(tracker: &Tracker<A>, around: ClientId) -> BTreeSet<Client
         }
     }
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VIEWER: ClientId = ClientId(7);
+
+    fn joined(begin: u64) -> OverlayViews {
+        let mut views = OverlayViews::default();
+        views.on_joined(Time::ZERO, VIEWER, PacketId(begin));
+        views
+    }
+
+    #[test]
+    fn who_comes_back_is_counted_from_what_it_had_by_then() {
+        let mut views = joined(1000);
+        assert_eq!(views.delivered(VIEWER, 0, PacketId(1000)), 0);
+        // Of a server before this one it had 5000.
+        views.on_report(VIEWER, 5010, PacketId(1100));
+        assert_eq!(views.delivered(VIEWER, 5010, PacketId(1100)), 0);
+        views.on_report(VIEWER, 5060, PacketId(1200));
+        assert_eq!(views.delivered(VIEWER, 5060, PacketId(1200)), 50);
+        views.on_gone(Time::ZERO, VIEWER, Happened::Left, 5060, PacketId(1300));
+        assert_eq!((views.departed, views.delivered(VIEWER, 6000, PacketId(1400))), (50, 0));
+    }
+
+    #[test]
+    fn who_is_new_is_counted_from_its_first_packet_and_no_more_than_there_was() {
+        let mut views = joined(1000);
+        views.on_report(VIEWER, 90, PacketId(1100));
+        assert_eq!(views.delivered(VIEWER, 90, PacketId(1100)), 90);
+        views.on_report(VIEWER, 900, PacketId(1200));
+        assert_eq!(views.delivered(VIEWER, 900, PacketId(1200)), 200);
+    }
 }
