@@ -54,6 +54,9 @@ const MOST_FLOWS: u32 = 1000;
 /// No packet waits longer for a link.
 const MOST_QUEUE_MS: u64 = 60_000;
 
+/// Characters of a name at most, as those of a scenario's flows.
+const LONGEST_NAME: usize = 60;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -152,6 +155,7 @@ fn config(file: File, epoch: u64, policy: Option<Arc<Learned>>) -> Result<Coordi
     for entry in file.link {
         let offset = entry.name.span().start;
         let capacity = rate("capacity", &entry.capacity)?;
+        check_name(&entry.name)?;
         let name = entry.name.into_inner();
         if places.insert(name.clone(), known.len()).is_some() {
             return Err((offset, format!("key `name`: there are two links \"{name}\"")));
@@ -232,6 +236,14 @@ fn rate(key: &str, text: &Spanned<String>) -> Result<Rate, Problem> {
     }
 }
 
+/// Names stand in tables, charts and metrics, where an empty one cannot be told and a long one leaves no room.
+fn check_name(name: &Spanned<String>) -> Result<(), Problem> {
+    match name.get_ref().chars().count() {
+        1..=LONGEST_NAME => Ok(()),
+        count => Err((name.span().start, format!("key `name`: {count} characters; expected 1 to {LONGEST_NAME}"))),
+    }
+}
+
 /// Members so far, each with a name and a key that no other has.
 #[derive(Default)]
 struct Members {
@@ -242,6 +254,7 @@ struct Members {
 
 impl Members {
     fn add(&mut self, name: &Spanned<String>, key: &Spanned<String>, duty: Duty) -> Result<(), Problem> {
+        check_name(name)?;
         let digits = key_text::parse(key.get_ref()).map_err(|_| {
             let expected = "expected the 64 hexadecimal digits that `anabranch agent` prints";
             (key.span().start, format!("key `key`: {:?}; {expected}", key.get_ref()))
@@ -343,6 +356,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line_its_key_and_what_was_expected() {
         let same = ("41".repeat(32), "9d".repeat(32));
+        let long = format!("\"{}\"", "ö".repeat(61));
         for (from, to, line, said) in [
             ("every_ms = 50", "every_ms = 4", 1, "key `every_ms`: 4; expected 5 to 1900"),
             ("every_ms = 50", "utilisation = 0.0", 1, "key `utilisation`: 0; expected more than 0, up to 1"),
@@ -358,6 +372,9 @@ mod tests {
             ("\"100 Mbit/s\"", "\"100\"", 5, "key `capacity`: \"100\": expected a number and a unit"),
             ("\"100 Mbit/s\"", "\"0 Mbit/s\"", 5, "key `capacity`: expected more than nothing"),
             ("\"100 Mbit/s\"", "\"1 Mbit/s\"\nqueue_ms = 0", 6, "key `queue_ms`: 0; expected 1 to 60000"),
+            ("\"uplink\"\ncapacity", "\"\"\ncapacity", 4, "key `name`: 0 characters; expected 1 to 60"),
+            ("\"alpha\"", "\"\"", 8, "key `name`: 0 characters; expected 1 to 60"),
+            ("\"gateway\"", &long, 14, "key `name`: 61 characters; expected 1 to 60"),
             ("9d9d", "9d", 9, "expected the 64 hexadecimal digits that `anabranch agent` prints"),
             (&same.0, &same.1, 15, "\"alpha\" has the same"),
             ("\"gateway\"", "\"alpha\"", 14, "there are two \"alpha\""),
