@@ -87,13 +87,16 @@ pub(super) fn series_class(slot: usize) -> String {
     format!("s{} d{}", slot % COLORS, (slot + slot / COLORS) % DASHES)
 }
 
+/// How many markers there are: more than colours, so that a colour that comes again has another.
+const MARKERS: usize = 10;
+
 /// How many patterns of lines there are.
 const DASHES: usize = 4;
 
 /// Adds the marker of the series in `slot` to `path`.
 pub(super) fn marker(path: &mut Path, slot: usize, (x, y): (f64, f64)) {
     // Sizes of about equal ink.
-    let outline: &[(f64, f64)] = match slot % COLORS {
+    let outline: &[(f64, f64)] = match slot % MARKERS {
         0 => return path.circle((x, y), 3.6),
         1 => &[(-3.2, -3.2), (3.2, -3.2), (3.2, 3.2), (-3.2, 3.2)],
         2 => &[(0.0, -4.4), (4.1, 2.9), (-4.1, 2.9)],
@@ -114,7 +117,22 @@ pub(super) fn marker(path: &mut Path, slot: usize, (x, y): (f64, f64)) {
             (-1.3, -1.3),
         ],
         6 => &[(-2.2, -4.0), (2.2, -4.0), (4.4, 0.0), (2.2, 4.0), (-2.2, 4.0), (-4.4, 0.0)],
-        _ => &[(-4.2, -3.4), (0.0, -1.2), (4.2, -3.4), (4.2, 3.4), (0.0, 1.2), (-4.2, 3.4)],
+        7 => &[(-4.2, -3.4), (0.0, -1.2), (4.2, -3.4), (4.2, 3.4), (0.0, 1.2), (-4.2, 3.4)],
+        8 => &[
+            (-4.0, -2.2),
+            (-2.2, -4.0),
+            (0.0, -1.8),
+            (2.2, -4.0),
+            (4.0, -2.2),
+            (1.8, 0.0),
+            (4.0, 2.2),
+            (2.2, 4.0),
+            (0.0, 1.8),
+            (-2.2, 4.0),
+            (-4.0, 2.2),
+            (-1.8, 0.0),
+        ],
+        _ => &[(0.0, -5.2), (1.4, -1.4), (5.2, 0.0), (1.4, 1.4), (0.0, 5.2), (-1.4, 1.4), (-5.2, 0.0), (-1.4, -1.4)],
     };
     for (i, (dx, dy)) in outline.iter().enumerate() {
         let point = (x + dx, y + dy);
@@ -228,6 +246,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn ten_series_have_ten_markers() {
+        let markers = (0..MARKERS).map(|slot| {
+            let mut path = Path::default();
+            marker(&mut path, slot, (0.0, 0.0));
+            format!("{path:?}")
+        });
+        assert_eq!(markers.collect::<std::collections::BTreeSet<_>>().len(), MARKERS);
     }
 
     #[test]
