@@ -214,7 +214,11 @@ impl Axis {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
         if low == high {
-            let room = if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
+            // Most of what is drawn is never less than zero: a constant zero lies on the axis.
+            if low == 0.0 {
+                return (0.0, 1.0);
+            }
+            let room = low.abs() * 0.1;
             return (low - room, high + room);
         }
         let room = match ends {
@@ -357,6 +361,8 @@ mod tests {
         let axis = Axis::new("x", "");
         let one = axis.fit([5.0, 5.0].into_iter(), 5, Ends::OnTick);
         assert!(one.low < 5.0 && one.high > 5.0 && one.ticks.len() > 1);
+        let zero = axis.fit([0.0, 0.0].into_iter(), 5, Ends::OnTick);
+        assert_eq!((zero.low, zero.high), (0.0, 1.0));
         let none = axis.fit([f64::NAN].into_iter(), 5, Ends::OnTick);
         assert_eq!((none.low, none.high), (0.0, 1.0));
     }

@@ -10,6 +10,9 @@ use super::xy::{Reference, ReferenceLine, error_bar, reference_legend};
 /// Share of a group's width that its bars take.
 const FILLED: f64 = 0.78;
 
+/// What a number above a bar takes of the plot.
+const HEAD_ROOM: f64 = 8.0;
+
 /// Bars for every pair of a group and a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BarChart {
@@ -108,7 +111,9 @@ impl BarChart {
                     }
                     if numbered {
                         let text = bar_number(value / y.factor);
-                        texts.push((middle, above - 4.0, text));
+                        // Above the plot a number would be cut off: there it stands in its bar.
+                        let at = if above < HEAD_ROOM { above + 12.0 } else { above - 4.0 };
+                        texts.push((middle, at, text));
                     }
                 }
             }
@@ -188,5 +193,25 @@ impl BarSeries {
             let half = self.half_width(group).unwrap_or(0.0);
             [value, value - half, value + half]
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_bar_that_ends_at_the_top_stands_in_it() {
+        let chart = BarChart::new("", Axis::new("rate", ""), ["a", "b"].map(String::from).to_vec())
+            .series(BarSeries::new("x", vec![Some(100.0), Some(50.0)]));
+        let mut svg = Svg::new(640.0);
+        chart.draw(&mut svg);
+        let text = svg.finish("x", 300.0, None);
+        let levels = text.lines().filter(|line| line.contains(r#"class="value""#)).map(|line| {
+            let y = line.split_once(r#" y=""#).unwrap().1;
+            y.split_once('"').unwrap().0.parse::<f64>().unwrap()
+        });
+        let levels: Vec<f64> = levels.collect();
+        assert!(levels.len() == 2 && levels[0] == 12.0 && levels[1] > 20.0, "{levels:?}");
     }
 }

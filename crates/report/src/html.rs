@@ -108,7 +108,11 @@ fn table(table: &Table) -> String {
         .headers
         .iter()
         .enumerate()
-        .map(|(i, header)| format!("<th scope=\"col\"{}>{}</th>", class(i), escape(header)))
+        .map(|(i, header)| match header.as_str() {
+            // Readers aloud would announce a header of nothing.
+            "" => "<td></td>".to_owned(),
+            header => format!("<th scope=\"col\"{}>{}</th>", class(i), escape(header)),
+        })
         .collect();
     let rows: String = table
         .rows

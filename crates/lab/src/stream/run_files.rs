@@ -10,7 +10,7 @@ use super::{StreamMeasured, StreamMetrics, StreamSecond};
 use crate::finished::{Application, Counts, Metrics, by_name, number, over_time};
 
 /// More classes of delays cannot be told apart in a chart.
-const MOST_CLASSES: usize = 40;
+const MOST_CLASSES: usize = 16;
 
 impl Metrics for StreamMetrics {
     fn simulated(&self) -> Duration {
