@@ -70,10 +70,15 @@ fn report(page: &Page) -> Report {
         let rates = (0..limits.len()).step_by(step).fold(over_time("learned rate", "B/s"), |chart, relay| {
             chart.series(line(&format!("relay {relay}"), &|sample| *sample.rates_bytes_per_s.get(relay)?))
         });
+        let shown = if step == 1 {
+            "How it learned.".to_owned()
+        } else {
+            format!("How it learned: {} of {} relays.", limits.len().div_ceil(step), limits.len())
+        };
         report = report
             .section("Relays")
             .figure(Figure::chart("What the sender had learned of each relay at the end.", bars))
-            .figure(Figure::chart(format!("How it learned: one of {step} relays."), rates));
+            .figure(Figure::chart(shown, rates));
     }
     report.section("Losses and round trips").figures_side_by_side(vec![
         Figure::chart("Packets whose ACK did not come in time, of those sent in that second.", losses),

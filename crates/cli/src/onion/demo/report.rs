@@ -173,10 +173,18 @@ fn traffic(seen: &[Seen]) -> XyChart {
         for (second, packets) in seen.iter().flat_map(|seen| seen.each_second(|passed| which(passed.from, passed.to))) {
             *all.entry(second).or_default() += packets;
         }
-        all.into_iter().map(|(second, packets)| (second as f64, packets as f64)).collect()
+        every_second(&all)
     };
     let chart = XyChart::new(Axis::new("time", "s"), Axis::new("packets", "packets/s").from_zero());
     lines.into_iter().fold(chart, |chart, (name, which)| chart.series(Series::line(name, line(which))))
+}
+
+/// Relays write nothing of a second without packets, through which a line would be drawn.
+fn every_second(counts: &BTreeMap<u64, u64>) -> Vec<(f64, f64)> {
+    let (Some((&first, _)), Some((&last, _))) = (counts.first_key_value(), counts.last_key_value()) else {
+        return Vec::new();
+    };
+    (first..=last).map(|second| (second as f64, counts.get(&second).copied().unwrap_or(0) as f64)).collect()
 }
 
 fn entropy(seen: &[Seen]) -> XyChart {
@@ -208,4 +216,16 @@ fn overview(seen: &[Seen]) -> Table {
     let caption =
         "Neighbours that each relay has met, and what it did not know of which of them the next packet would have";
     seen.iter().enumerate().fold(Table::new(caption, head), row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_in_which_nobody_wrote_has_no_packets() {
+        let counts = BTreeMap::from([(3, 7), (6, 1)]);
+        assert_eq!(every_second(&counts), [(3.0, 7.0), (4.0, 0.0), (5.0, 0.0), (6.0, 1.0)]);
+        assert_eq!(every_second(&BTreeMap::new()), []);
+    }
 }

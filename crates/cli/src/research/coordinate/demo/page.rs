@@ -26,7 +26,7 @@ pub fn report(scenario: &FlowScenario, runs: &Runs, alone: &Emulated, steered: &
         .meta("each run", format!("{} s", runs.seconds))
         .meta("seed", runs.seed.to_string())
         .meta("decided each", format!("{} ms", runs.every_s * 1e3))
-        .meta("cross traffic expected by the", runs.expected)
+        .meta("cross traffic expected by", runs.expected)
         .meta("version", env!("CARGO_PKG_VERSION"))
         .paragraph(
             "Three hosts send over one link of 20 Mbit/s with 200 ms of queue, beside cross traffic of 8 Mbit/s that is on \
@@ -52,42 +52,54 @@ pub fn report(scenario: &FlowScenario, runs: &Runs, alone: &Emulated, steered: &
     let points = |at: &[Time], values: &[f64]| -> Vec<(f64, f64)> {
         at.iter().zip(values).map(|(at, value)| (at.as_secs_f64(), *value)).collect()
     };
+    let most = all().flat_map(|(run, _)| of_hosts(scenario, run)).flatten().fold(0.0, f64::max);
+    let delivered = shared("delivered", "Mbit/s", most);
     let rates = all().map(|(run, name)| {
         let chart = HOSTS
             .iter()
             .zip(of_hosts(scenario, run))
-            .fold(XyChart::new(time(), Axis::new("delivered", "Mbit/s")), |chart, (host, rates)| {
+            .fold(XyChart::new(time(), delivered.clone()), |chart, (host, rates)| {
                 chart.series(Series::line(*host, points(&run.measured.series.at, &rates)))
             });
         Figure::chart(format!("What hosts deliver, {name}"), chart)
     });
     report = report.figures_side_by_side(rates.collect());
+    let most = all().flat_map(|(run, _)| run.measured.series.backlog_ms[0].iter().copied()).fold(0.0, f64::max);
+    let waited = shared("wait for the link", "ms", most);
     let waits = all().map(|(run, name)| {
         let series = &run.measured.series;
         let wait = Series::line("wait", points(&series.at, &series.backlog_ms[0]));
-        let chart = XyChart::new(time(), Axis::new("wait for the link", "ms")).series(wait);
+        let chart = XyChart::new(time(), waited.clone()).series(wait);
         Figure::chart(format!("The queue, {name}"), chart)
     });
     report = report.figures_side_by_side(waits.collect());
     let steered = || steered.iter().map(|run| run.believed).zip(&names[1..]);
+    let all = || steered().flat_map(|(believed, _)| believed);
+    let most = all().flat_map(|one| one.budgets.iter().flatten()).copied().map(megabits).fold(0.0, f64::max);
+    let may_send = shared("may send", "Mbit/s", most);
     let budgets = steered().map(|(believed, name)| {
-        let chart = HOSTS.iter().enumerate().fold(
-            XyChart::new(time(), Axis::new("may send", "Mbit/s")),
-            |chart, (host, of)| {
-                let budget = |one: &Believed| one.budgets.get(host).copied().flatten().map(megabits);
-                chart.series(Series::line(*of, course(believed, &budget)))
-            },
-        );
+        let chart = HOSTS.iter().enumerate().fold(XyChart::new(time(), may_send.clone()), |chart, (host, of)| {
+            let budget = |one: &Believed| one.budgets.get(host).copied().flatten().map(megabits);
+            chart.series(Series::line(*of, course(believed, &budget)))
+        });
         Figure::chart(format!("What hosts may send, {name}"), chart)
     });
     report = report.figures_side_by_side(budgets.collect());
+    let most = all().map(|one| megabits(one.other.max(one.given))).fold(0.0, f64::max);
+    let rate = shared("rate", "Mbit/s", most);
     let believes = steered().map(|(believed, name)| {
-        let chart = XyChart::new(time(), Axis::new("rate", "Mbit/s"))
+        let chart = XyChart::new(time(), rate.clone())
             .series(Series::line("others send", course(believed, &|one| Some(megabits(one.other)))))
             .series(Series::line("hosts may send", course(believed, &|one| Some(megabits(one.given)))));
         Figure::chart(format!("What the coordinator believes, {name}"), chart)
     });
     report.figures_side_by_side(believes.collect())
+}
+
+/// An axis for charts that are compared: from zero to the most that any of them shows.
+fn shared(label: &str, unit: &str, most: f64) -> Axis {
+    let axis = Axis::new(label, unit).from_zero();
+    if most > 0.0 { axis.range(0.0, most * 1.05) } else { axis }
 }
 
 /// Which decisions were the policy's, and which the rule's, and why.
