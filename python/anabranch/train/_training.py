@@ -136,7 +136,8 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
         sys.exit(2)
     out.mkdir(parents=True, exist_ok=True)
     write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    about = {**algorithm.about(settings), "steps": str(settings.steps)}
+    # A training ends with the round in which it has so many.
+    about = {**algorithm.about(settings), "steps at least": str(settings.steps)}
     write_page(out, algorithm.__name__, about, reached, "reward of a step")
     for who, reward in reached.items():
         if not who.startswith("seed-"):

@@ -280,7 +280,8 @@ def baselines(settings: Settings) -> dict[str, float]:
 
 def about(settings: Settings) -> dict[str, str]:
     """What was trained in."""
-    return {"environment": settings.env, "options": json.dumps(settings.options)}
+    options = {"options": json.dumps(settings.options)} if settings.options else {}
+    return {"environment": settings.env, **options}
 
 
 def main(arguments: list[str] | None = None) -> None:
