@@ -16,6 +16,9 @@ use crate::overview::{Input, InputState};
 /// What came and fills no packet goes out after so much silence.
 const FLUSH: Duration = Duration::from_millis(100);
 
+/// A source that has given nothing for so long gives nothing now: players have by then shown all that there was.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// What comes at fewer bytes a second for as long as a source may give nothing is no stream: the tables of one are twice as
 /// much, ten times a second.
 const LEAST_BYTES_PER_S: f64 = 1000.0;
@@ -248,6 +251,9 @@ impl Feed {
                     if last.elapsed() >= stall {
                         return Ok(Ending::Stalled(stall));
                     }
+                    if self.is_receiving && last.elapsed() >= QUIET {
+                        self.note_waiting(format!("nothing has come for {} s", QUIET.as_secs()));
+                    }
                 }
             }
         }
@@ -287,7 +293,7 @@ mod tests {
         assert_eq!(status.get().state, InputState::Waiting);
         let ending = feed.pump(&mut Pieces(vec![&CLIP[5000..], &CLIP[..5000]]), Duration::from_secs(7)).await;
         assert_eq!(ending.to_string(), "nothing has come for 7 s");
-        assert_eq!(status.get().state, InputState::Receiving, "until somebody says what is done about it");
+        assert_eq!(status.get().state, InputState::Waiting);
         drop(feed);
         let mut bytes = Vec::new();
         while let Some(cut) = cuts.recv().await {
@@ -295,6 +301,52 @@ mod tests {
         }
         assert_eq!(bytes, CLIP);
         assert_eq!(status.get().received_bytes, CLIP.len() as u64);
+    }
+
+    /// Gives half of a clip, and the other half after so long.
+    struct Pauses(Duration, u8);
+
+    impl Read for Pauses {
+        async fn read(&mut self) -> io::Result<Option<Bytes>> {
+            let half = CLIP.len() / 2;
+            match self.1 {
+                0 => {
+                    self.1 = 1;
+                    Ok(Some(Bytes::from_static(&CLIP[..half])))
+                }
+                1 => {
+                    let before = self.0;
+                    self.0 = self.0.saturating_sub(FLUSH);
+                    tokio::time::sleep(before.min(FLUSH)).await;
+                    if self.0 > Duration::ZERO {
+                        return std::future::pending().await;
+                    }
+                    self.1 = 2;
+                    Ok(Some(Bytes::from_static(&CLIP[half..])))
+                }
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_gives_nothing_is_waited_for_until_it_gives_again() {
+        let (mut feed, _cuts, status) = feed();
+        feed.begin("connected");
+        let watched = async {
+            tokio::time::sleep(QUIET / 2).await;
+            assert_eq!(status.get().state, InputState::Receiving);
+            tokio::time::sleep(QUIET).await;
+            assert_eq!(
+                (status.get().state, status.get().detail.as_deref()),
+                (InputState::Waiting, Some("nothing has come for 2 s"))
+            );
+            tokio::time::sleep(QUIET).await;
+            assert_eq!((status.get().state, status.get().detail), (InputState::Receiving, None));
+        };
+        let mut source = Pauses(QUIET * 2, 0);
+        let (ending, ()) = tokio::join!(feed.pump(&mut source, Duration::from_secs(7)), watched);
+        assert!(matches!(ending, Ending::Stalled(_)), "{ending}");
     }
 
     /// Gives twenty bytes a second.

@@ -49,7 +49,7 @@ pub async fn ingest(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body:
         Ending::Broken(_) => StatusCode::BAD_REQUEST,
         Ending::Unwanted => StatusCode::SERVICE_UNAVAILABLE,
     };
-    feed.note_waiting(format!("{ending}; waiting for the next stream at /ingest"));
+    feed.end(&ending);
     words(status, ending)
 }
 
