@@ -44,10 +44,10 @@ pub async fn asset(uri: Uri, extract::Path(path): extract::Path<String>) -> Resp
     }
 }
 
-/// Any other path: a file beside the page (its icon), or nothing.
+/// Any other path: a file beside the page (its icon), or nothing. Pages of other programs are none of this one's.
 pub async fn other(uri: Uri) -> Response {
-    let file = uri.path().strip_prefix('/').filter(|path| !path.is_empty()).and_then(|path| PAGE.get_file(path));
-    match file {
+    let path = uri.path().strip_prefix('/').filter(|path| !path.is_empty() && !path.ends_with(".html"));
+    match path.and_then(|path| PAGE.get_file(path)) {
         Some(file) => serve(file, "no-cache"),
         None => answer(&uri, StatusCode::NOT_FOUND, "there is nothing at this path; / says what there is"),
     }
@@ -91,6 +91,17 @@ mod tests {
         assert!(is_hashed(Path::new("assets/index-BkL2x_9d.js")) && is_hashed(Path::new("hls-D1x--9dZ.js")));
         for name in ["assets/icon.svg", "index.js", "12345678.js", "a-b.js", "größe-é.js"] {
             assert!(!is_hashed(Path::new(name)), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_of_other_programs_are_not_served() {
+        for (path, expected) in [
+            ("/coordinator.html", StatusCode::NOT_FOUND),
+            ("/onion.html", StatusCode::NOT_FOUND),
+            ("/assets/icon.svg", StatusCode::OK),
+        ] {
+            assert_eq!(other(path.parse().unwrap()).await.status(), expected, "{path}");
         }
     }
 

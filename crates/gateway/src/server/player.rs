@@ -104,8 +104,8 @@ pub async fn segment(Path(name): Path<String>, Shared(state): Shared<Arc<State>>
     match state.outlet.segment(number) {
         Some(bytes) => {
             state.metrics.sent.inc_by(bytes.len() as u64);
-            // Numbers are not used twice while a peer runs; another run's segment may have the same one.
-            let headers = [(header::CONTENT_TYPE, TRANSPORT_STREAM), (header::CACHE_CONTROL, "private, max-age=30")];
+            // Another run's segment may have the same number, and would be taken for this one.
+            let headers = [(header::CONTENT_TYPE, TRANSPORT_STREAM), (header::CACHE_CONTROL, "no-store")];
             (headers, Bytes::from_owner(bytes)).into_response()
         }
         None => words(StatusCode::NOT_FOUND, "that segment is not here yet, or not any more"),
