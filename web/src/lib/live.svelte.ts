@@ -77,6 +77,8 @@ export abstract class Live<T> {
 
   private lost(): void {
     if (this.state.kind === 'lost') return
+    // Who has just answered what cannot be understood is there, though a connection ended with it.
+    if (this.state.kind === 'malformed' && performance.now() - this.heardAtMs < SILENCE_MS) return
     this.state = { kind: 'lost', sinceMs: this.heardAtMs }
     this.missed(performance.now() / 1000)
   }
