@@ -11,13 +11,14 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 import anabranch
-from anabranch.policy import Policy
-from anabranch.train import ppo
+from anabranch.policy import Memory, Policy
+from anabranch.train import ppo, ppo_gru
 from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._steps import EVALUATION_EPISODES, evaluated
 from anabranch.train._training import finished
 
 
-@pytest.mark.parametrize(("name", "history"), [("C3-Single", 1), ("C3-Random", 3)])
+@pytest.mark.parametrize(("name", "history"), [("C3-Single", 1), ("C3-Random", 3), ("C3-Fct", 1)])
 def test_what_is_written_acts_in_rust_as_in_jax(tmp_path, name, history):
     settings = ppo.Settings(f"anabranch/{name}-v0", {"history": history}, steps=32, num_envs=2, rollout=16)
     finished(ppo.train(settings, 3, tmp_path))
@@ -33,7 +34,7 @@ def test_what_is_written_acts_in_rust_as_in_jax(tmp_path, name, history):
     least, most = (np.asarray(part).reshape(history, 1, features) for part in learner.known)
     observations = seen.observations.reshape(*seen.observations.shape[:-1], *learner.shape)
     cut = np.clip(observations, least, most).reshape(seen.observations.shape)
-    by_jax = np.asarray(ppo.rates(learner.parameters, cut, learner.normal, learner.shape))
+    by_jax = np.asarray(ppo.rates(learner.parameters, cut, learner.normal, learner.shape)) * learner.unit
     assert by_jax.std() > 1e-4, "what is said depends on what is seen"
     np.testing.assert_allclose(seen.actions, by_jax, atol=1e-5)
 
@@ -63,6 +64,27 @@ def test_a_training_gets_better(tmp_path):
     rows = []
     finished(ppo.train(settings, 1, tmp_path), rows.append)
     assert rows[-1]["reward_per_step"] > rows[0]["reward_per_step"] + 0.1
+
+
+@pytest.mark.parametrize("learner", [ppo, ppo_gru], ids=["ppo", "ppo_gru"])
+@pytest.mark.parametrize(("name", "answer", "deviation"), [("C3-Single", 0.5, 0.3), ("C3-Fct", 4.0, 2.4)])
+def test_what_is_told_at_first_is_of_the_actions_range(learner, name, answer, deviation):
+    settings = learner.Settings(f"anabranch/{name}-v0", steps=1000, num_envs=20, rollout=50)
+    envs = gymnasium.make_vec(settings.env, 20).unwrapped
+    observations, _ = envs.reset(seed=1)
+    began = learner.Learner(settings, envs, 1)
+    assert began.deviation == pytest.approx(deviation)
+    said = began.policy().rates(envs, observations[0], Memory())
+    assert said == pytest.approx(answer, rel=0.05)
+
+
+def test_a_training_learns_initial_windows(tmp_path):
+    """Of which all below ten packets act alike: whoever begins there learns nothing."""
+    settings = ppo.Settings("anabranch/C3-Fct-v0", steps=8_000, num_envs=20, rollout=50)
+    learned = finished(ppo.train(settings, 1, tmp_path))
+    envs = ppo.made_for_hosts(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
+    nothing = evaluated(envs, lambda envs, _: np.zeros((envs.num_envs, envs.hosts), np.float32))
+    assert ppo.score(settings, learned) > nothing + 0.01
 
 
 def test_readmes_training_makes_a_policy_that_steers(tmp_path):

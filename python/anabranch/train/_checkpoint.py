@@ -45,7 +45,7 @@ class Checkpoint:
         self.settings = settings
         self.path = folder / "checkpoint.npz"
         self.curve = folder / "curve.csv"
-        self.parameters = json.loads(json.dumps({"version": 4, "seed": seed, **asdict(settings)}))
+        self.parameters = json.loads(json.dumps({"version": 5, "seed": seed, **asdict(settings)}))
 
     def go_on(self, learner: Any, iterate: Callable[[int], Row]) -> Iterator[Row]:
         """The iterations that are left, each of which gives a row of the curve; after some of them it is saved."""

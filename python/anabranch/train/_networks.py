@@ -13,6 +13,8 @@ from anabranch.vector import VectorEnv
 HIDDEN = (64, 64)
 # A feature that is scaled by its range is cut here, as Rust's policies do it.
 CUT = 10.0
+# The most that a rate may be, in whose range learners' first answers and deviations are given.
+USUAL_MOST = 1.25
 Network = list[tuple[jax.Array, jax.Array]]
 
 
@@ -50,6 +52,11 @@ def layers(key: jax.Array, sizes: tuple[int, ...], last: float, bias: float) -> 
     return made
 
 
+def unit_of(envs: VectorEnv) -> np.float32:
+    """What a learner's 1 is in an action: spaces of other widths are learned in as that of rates is."""
+    return np.float32(envs.single_action_space.high[0] / USUAL_MOST)
+
+
 def forward(network: Network, x: jax.Array) -> jax.Array:
     for weights, biases in network[:-1]:
         x = jnp.tanh(x @ weights + biases)
@@ -57,9 +64,13 @@ def forward(network: Network, x: jax.Array) -> jax.Array:
     return x @ weights + biases
 
 
-def arrays(network: Network) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Its layers as Rust takes them."""
-    return [(np.ascontiguousarray(weights), np.ascontiguousarray(biases)) for weights, biases in jax.device_get(network)]
+def arrays(network: Network, unit: Any = None) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Its layers as Rust takes them; what it says is times ``unit``."""
+    made = [(np.ascontiguousarray(weights), np.ascontiguousarray(biases)) for weights, biases in jax.device_get(network)]
+    if unit is not None:
+        weights, biases = made[-1]
+        made[-1] = (weights * unit, biases * unit)
+    return made
 
 
 def scaled(observations: jax.Array, normal: Any) -> jax.Array:

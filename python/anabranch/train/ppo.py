@@ -34,7 +34,7 @@ import optax
 
 from anabranch.policy import Policy
 from anabranch.train._checkpoint import Checkpoint
-from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole, unit_of
 from anabranch.train._origin import origin
 from anabranch.train._steps import (
     EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made_for_hosts,
@@ -42,7 +42,9 @@ from anabranch.train._steps import (
 from anabranch.train._training import Course, add_environment, parsed, parser, train_as_told
 from anabranch.vector import VectorEnv
 
-# Of the actions' noise at the beginning, and the least and the most that it may become.
+# What is told at first; of the actions' noise at the beginning, and the least and the most that it may become. All are of
+# the range of rates, and go with that of other actions, as everything that the networks say.
+FIRST_ANSWER = 0.5
 FIRST_DEVIATION, LEAST_DEVIATION, MOST_DEVIATION = 0.3, 0.01, 1.0
 
 
@@ -99,7 +101,7 @@ class Batch(NamedTuple):
 
 
 def rates(parameters: Any, observations: jax.Array, normal: Any, shape: Shape) -> jax.Array:
-    """``(..., hosts)``: what the policy says before noise."""
+    """``(..., hosts)``: what the policy says before noise, in the learner's unit."""
     return forward(parameters["policy"], scaled_rows(observations, normal, shape))[..., 0]
 
 
@@ -157,9 +159,10 @@ class Learner:
         self.settings = settings
         self.shape = shape = Shape.of(envs)
         self.normal = shape.normal(envs)
+        self.unit = unit_of(envs)
         self.key = jax.random.key(seed)
         self.parameters = {
-            "policy": layers(jax.random.fold_in(self.key, 1), (shape.row, *HIDDEN, 1), 0.01, 0.5),
+            "policy": layers(jax.random.fold_in(self.key, 1), (shape.row, *HIDDEN, 1), 0.01, FIRST_ANSWER),
             "value": layers(jax.random.fold_in(self.key, 2), (shape.row * shape.hosts, *HIDDEN, 1), 1.0, 0.0),
             "log_deviation": jnp.full((), np.log(FIRST_DEVIATION), jnp.float32),
         }
@@ -184,12 +187,13 @@ class Learner:
     @property
     def deviation(self) -> float:
         """Of the noise on actions."""
-        return float(np.exp(np.float32(self.parameters["log_deviation"])))
+        return float(np.exp(np.float32(self.parameters["log_deviation"])) * self.unit)
 
     def policy(self, is_trained: bool = False) -> Policy:
         """What acts: the same numbers, in Rust; a trained one knows what it has seen."""
         known = self.known.arrays if is_trained else None
-        return Policy(arrays(self.parameters["policy"]), mean=self.normal[0], deviation=self.normal[1], known=known)
+        layers = arrays(self.parameters["policy"], self.unit)
+        return Policy(layers, mean=self.normal[0], deviation=self.normal[1], known=known)
 
     def _make_batch(self, parameters: Any, observations: Any, actions: Any, rewards: Any, terminated: Any,
                     truncated: Any, next: Any, was_over: Any) -> Batch:  # fmt: skip
@@ -237,6 +241,7 @@ class Learner:
     def learn(self, iteration: int, seen: Any) -> float:
         """From a rollout; the mean reward of its steps."""
         self.known = self.known.noted(seen.observations, self.shape)
+        seen = seen._replace(actions=seen.actions / self.unit)
         batch = self._batch(self.parameters, *seen, self.was_over)
         self.was_over = (seen.terminated | seen.truncated)[:, -1]
         key = jax.random.fold_in(jax.random.fold_in(self.key, 3), iteration)

@@ -30,7 +30,7 @@ import optax
 
 from anabranch.policy import Policy
 from anabranch.train import ppo
-from anabranch.train._networks import Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._networks import Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole, unit_of
 from anabranch.train._training import Course
 from anabranch.train.ppo import about, advantages, baselines, log_probability, objective, score
 from anabranch.vector import VectorEnv
@@ -106,6 +106,7 @@ class Learner:
         self.settings = settings
         self.shape = shape = Shape.of(envs)
         self.normal = shape.normal(envs)
+        self.unit = unit_of(envs)
         self.key = key = jax.random.key(seed)
 
         def network(key: jax.Array, inputs: int, last: float, bias: float) -> Any:
@@ -113,7 +114,7 @@ class Learner:
             return {"cell": cell, "layers": layers(jax.random.fold_in(key, 1), (MEMORY, READER, 1), last, bias)}
 
         self.parameters = {
-            "policy": network(jax.random.fold_in(key, 1), shape.row, 0.01, 0.5),
+            "policy": network(jax.random.fold_in(key, 1), shape.row, 0.01, ppo.FIRST_ANSWER),
             "value": network(jax.random.fold_in(key, 2), shape.row * shape.hosts, 1.0, 0.0),
             "log_deviation": jnp.full((), np.log(ppo.FIRST_DEVIATION), jnp.float32),
         }
@@ -146,17 +147,18 @@ class Learner:
     @property
     def deviation(self) -> float:
         """Of the noise on actions."""
-        return float(np.exp(np.float32(self.parameters["log_deviation"])))
+        return float(np.exp(np.float32(self.parameters["log_deviation"])) * self.unit)
 
     def policy(self, is_trained: bool = False) -> Policy:
         """What acts: the same numbers, in Rust; a trained one knows what it has seen."""
         network = self.parameters["policy"]
         known = self.known.arrays if is_trained else None
         seen, kept = arrays(list(network["cell"]))
-        return Policy(arrays(network["layers"]), mean=self.normal[0], deviation=self.normal[1], known=known, cell=(seen, kept))
+        layers = arrays(network["layers"], self.unit)
+        return Policy(layers, mean=self.normal[0], deviation=self.normal[1], known=known, cell=(seen, kept))
 
     def rates(self, parameters: Any, observations: jax.Array, h: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """``(envs, steps, hosts)``: what the policy says before noise; and its states after it."""
+        """``(envs, steps, hosts)``: what the policy says before noise, in the learner's unit; and its states after it."""
         return through(parameters["policy"], scaled_rows(observations, self.normal, self.shape), h, fresh)
 
     def value(self, parameters: Any, observations: jax.Array, h: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -206,6 +208,7 @@ class Learner:
     def learn(self, iteration: int, seen: Any) -> float:
         """From a rollout; the mean reward of its steps."""
         self.known = self.known.noted(seen.observations, self.shape)
+        seen = seen._replace(actions=seen.actions / self.unit)
         batch, self.states = self._batch(self.parameters, *seen, self.was_over, self.is_fresh, self.states)
         over = seen.terminated | seen.truncated
         self.is_fresh = over[:, -2].copy() if over.shape[1] > 1 else self.was_over
