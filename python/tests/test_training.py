@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("optax")
 
-from anabranch.train import _curves, c3, dqn, ppo, sac
-from anabranch.train._checkpoint import write_layers
+from anabranch.train import _curves, _training, c3, dqn, ppo, sac
+from anabranch.train._checkpoint import alone, write, write_layers
 from anabranch.train._training import bench, finished, train_all
 
 SINGLE = ["--env", "anabranch/C3-Single-v0", "--options", '{"interval": 1.0}', "--steps", "64", "--num-envs", "2"]
@@ -151,12 +151,104 @@ def test_where_nothing_can_be_written_nothing_is_trained(tmp_path, monkeypatch, 
         assert "argument --out: is empty, must be a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("data", [b"", b"PK", b"no archive", "half", "other"])
+@pytest.mark.parametrize("place", ["results.json", "curves.html", "seed-1/policy.json", "seed-1/checkpoint.npz"])
+def test_a_folder_where_a_file_is_to_be_is_said_before_a_training(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ppo, "baselines", None)
+    (tmp_path / place).mkdir(parents=True)
+    with pytest.raises(SystemExit, match="2"):
+        ppo.main([*SINGLE, "--out", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert said == f"error: --out is {tmp_path}, and {tmp_path / place} is a folder where a file is to be: give another --out\n"
+
+
+@pytest.mark.parametrize("out", ["/proc/there", "/sys/there"])
+def test_a_folder_that_cant_be_made_is_said_before_a_training(out, monkeypatch, capsys):
+    monkeypatch.setattr(ppo, "baselines", None)
+    with pytest.raises(SystemExit, match="2"):
+        ppo.main([*SINGLE, "--out", out])
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: --out: {out}: can't be written to (") and said.count("\n") == 1, said
+
+
+def test_what_cant_be_written_at_the_end_is_a_line(tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device", "curves.html")
+
+    monkeypatch.setattr(_training, "write_page", full)
+    with pytest.raises(SystemExit, match="2"):
+        train_all(Nothing(lambda: None), Settings(), 1, tmp_path)
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device: 'curves.html'\n"
+
+
+@pytest.mark.parametrize("folder", ["", "seed-1"])
+def test_a_folder_into_which_another_training_writes_is_refused(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ppo, "baselines", None)
+    (tmp_path / "seed-1").mkdir()
+    code = (
+        "import sys; from pathlib import Path; from anabranch.train._checkpoint import alone\n"
+        "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(SystemExit, match="2"):
+            ppo.main([*SINGLE, "--out", str(tmp_path)])
+        said = capsys.readouterr().err
+        assert "another training writes here: wait for its end, or give another --out" in said and said.count("\n") == 1
+        with pytest.raises(ValueError, match="another training writes here"):
+            with alone(tmp_path / folder):
+                pass
+        other.stdin.close()
+        assert other.wait() == 0
+    with alone(tmp_path / folder):
+        pass
+
+
+def test_a_folder_in_which_nothing_was_written_goes_again(tmp_path):
+    with alone(tmp_path / "a/b"), alone(tmp_path / "a/b/c"):
+        assert (tmp_path / "a/b/c").is_dir()
+    assert not list(tmp_path.iterdir())
+    with alone(tmp_path / "a/b"):
+        (tmp_path / "a/b/.x.1.part").write_text("of one who was killed")
+        (tmp_path / "a/file").write_text("mine")
+    with alone(tmp_path / "a/b"):
+        assert not list((tmp_path / "a/b").iterdir())
+    assert (tmp_path / "a/file").exists()
+
+
+def test_a_file_that_cant_be_written_is_named(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "curve.csv"
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write(path, b"rows")
+    assert not list(tmp_path.iterdir())
+
+
+def test_seeds_of_trainings_stay_below_those_of_evaluations(tmp_path, capsys):
+    with pytest.raises(ValueError, match="seed is 1073741824, must be from 0 to 1073741823"):
+        finished(ppo.train(ppo.Settings("anabranch/C3-Single-v0", num_envs=2, rollout=16), 2**30, tmp_path))
+    with pytest.raises(SystemExit, match="2"):
+        ppo.main([*SINGLE, "--seeds", str(2**30), "--out", str(tmp_path)])
+    assert f"--seeds is {2**30}, must be {2**30 - 1} or less" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"no archive", "half", "other", "method", "encrypted"])
 def test_a_damaged_checkpoint_is_named(data, tmp_path, capsys):
     ppo.main([*SINGLE, "--out", str(tmp_path)])
     path = tmp_path / "seed-1/checkpoint.npz"
     if data == "half":
         data = path.read_bytes()[: path.stat().st_size // 2]
+    if data in ("method", "encrypted"):
+        # Each entry's flags and its method, where the archive lists them.
+        whole, place, new = bytearray(path.read_bytes()), *((10, 99) if data == "method" else (8, 1))
+        at = whole.find(b"PK\x01\x02")
+        while at >= 0:
+            whole[at + place] = new
+            at = whole.find(b"PK\x01\x02", at + 1)
+        data = bytes(whole)
     if data == "other":
         write_layers(path, [([1.0], [2.0])])
     else:

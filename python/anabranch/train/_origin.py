@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import anabranch
+from anabranch.train._checkpoint import scenario_of
 
 HERE = Path(anabranch.__file__).parent
 
@@ -28,7 +30,9 @@ def commit(folder: Path = HERE) -> str | None:
 
 
 def origin(by: str, seed: int, settings: Any) -> dict[str, Any]:
-    """What makes a policy again: the learner, the version and, if known, the commit, the seed and all settings."""
-    known = commit()
+    """What makes a policy again: the learner, the version and, if known, the commit, the seed and all settings; of a
+    scenario file what is in it, too, since the file may change."""
+    known, scenario = commit(), scenario_of(settings)
     about = {"by": by, "version": anabranch.__version__, "seed": seed}
-    return about | ({} if known is None else {"commit": known}) | asdict(settings)
+    about |= ({} if known is None else {"commit": known}) | asdict(settings)
+    return about if scenario is None else about | {"scenario": json.loads(json.dumps(scenario, default=str))}

@@ -20,6 +20,8 @@ EVALUATION_SEED = 2**62
 EVALUATION_EPISODES = 16
 # Between the first seeds of two trainings, far more than one uses.
 SEEDS_APART = 2**32
+# The last training whose episodes come before those.
+MOST_SEED = EVALUATION_SEED // SEEDS_APART - 1
 
 
 class Memory(NamedTuple):

@@ -15,9 +15,10 @@ from typing import Any, NoReturn, Protocol
 import gymnasium
 
 from anabranch._native import RunError
-from anabranch.train._checkpoint import Checkpoint, Row, write
+from anabranch.train._checkpoint import Checkpoint, Row, alone, write
 from anabranch.train._curves import write_page
 from anabranch.train._interrupt import INTERRUPTED, look, noted
+from anabranch.train._steps import MOST_SEED
 
 Course = Generator[Row, None, Any]
 """A training as it goes: a row of its curve after each iteration, and at the end what was learned."""
@@ -96,11 +97,16 @@ HERE = "local"
 REFUSALS = (ValueError, OSError, RunError, OverflowError, MemoryError, gymnasium.error.Error)
 
 
+# What is written beside trainings, and into their folders.
+BESIDE = ("results.json", "curves.html")
+INTO = ("checkpoint.npz", "curve.csv", "network.npz", "policy.safetensors", "policy.json", "steps-*.safetensors", "steps-*.json")
+
+
 def check_folders(settings: Any, seeds: int, out: Path) -> None:
     """Whether trainings can be written there: before them, since they may take hours.
 
     Raises:
-        ValueError: Something else is there, or trainings with other settings.
+        ValueError: Something else is there, another training that goes on, or trainings with other settings.
     """
     numbers = (folder.name.removeprefix("seed-") for folder in out.glob("seed-*"))
     present = sorted(int(number) for number in numbers if number.isdecimal() and 1 <= int(number) <= seeds)
@@ -108,8 +114,13 @@ def check_folders(settings: Any, seeds: int, out: Path) -> None:
     for folder in (out, *out.parents, *folders.values()):
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"--out is {out}, and {folder} is a file: give a folder")
+    for place, names in ((out, BESIDE), *((folder, INTO) for folder in folders.values())):
+        for path in (path for name in names for path in place.glob(name)):
+            if path.is_dir():
+                raise ValueError(f"--out is {out}, and {path} is a folder where a file is to be: give another --out")
     for seed, folder in folders.items():
-        Checkpoint(folder, settings, seed).check()
+        with alone(folder):
+            Checkpoint(folder, settings, seed).check()
 
 
 def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: str | None = None) -> dict[str, Any]:
@@ -120,25 +131,25 @@ def train_all(algorithm: Algorithm, settings: Any, seeds: int, out: Path, ray: s
     results: dict[str, Any] = {"settings": asdict(settings)}
     try:
         check_folders(settings, seeds, out)
-        with noted():
-            results["reward_per_step"] = reached = algorithm.baselines(settings)
-            if ray is None:
-                reached |= {f"seed-{seed}": reward for seed, reward in one_by_one(algorithm, settings, seeds, out)}
-        if ray is not None:
-            from anabranch.train import _on_ray
+        with alone(out, "--out: "):
+            with noted():
+                results["reward_per_step"] = reached = algorithm.baselines(settings)
+                if ray is None:
+                    reached |= {f"seed-{seed}": reward for seed, reward in one_by_one(algorithm, settings, seeds, out)}
+            if ray is not None:
+                from anabranch.train import _on_ray
 
-            trainings = _on_ray.train(algorithm, settings, seeds, out, None if ray == HERE else ray)
-            reached |= {f"seed-{seed}": reward for seed, reward in trainings}
+                trainings = _on_ray.train(algorithm, settings, seeds, out, None if ray == HERE else ray)
+                reached |= {f"seed-{seed}": reward for seed, reward in trainings}
+            write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+            # A training ends with the round in which it has so many.
+            about = {**algorithm.about(settings), "steps at least": str(settings.steps)}
+            write_page(out, algorithm.__name__, about, reached, "reward of a step")
     except KeyboardInterrupt:
         stopped("stopped; the same command goes on from the last checkpoint")
     except (*REFUSALS, ModuleNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    out.mkdir(parents=True, exist_ok=True)
-    write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    # A training ends with the round in which it has so many.
-    about = {**algorithm.about(settings), "steps at least": str(settings.steps)}
-    write_page(out, algorithm.__name__, about, reached, "reward of a step")
     for who, reward in reached.items():
         if not who.startswith("seed-"):
             print(f"{who}: {reward:.4f}", flush=True)
@@ -247,6 +258,8 @@ def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None, counts:
     for name in ("steps", "num_envs", "seeds", *counts):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, must be 1 or more")
+    if args.seeds > MOST_SEED:
+        parser.error(f"--seeds is {args.seeds}, must be {MOST_SEED} or less: episodes that show what was learned come after those")
     if args.bench and (args.ray is not None or args.seeds > 1):
         parser.error("--bench times one training on this machine: leave --seeds and --ray away")
     if getattr(args, "env", "") is None:
