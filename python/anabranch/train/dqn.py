@@ -77,6 +77,7 @@ class Learner:
 
     def __init__(self, settings: Settings, envs: VectorEnv, seed: int) -> None:
         self.settings, self.choices = settings, int(envs.single_action_space.n)
+        # Of all links that a preset may have: over one alone what is seen hardly varies (docs/learning-environments.md).
         low, high = envs.single_observation_space.low, envs.single_observation_space.high
         self.normal = ((low + high) / 2, (high - low) / 2)
         self.key = jax.random.key(seed)
