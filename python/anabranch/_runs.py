@@ -30,6 +30,8 @@ _MOST_THREADS = 1024
 
 _MOST_SEED = 2**63 - 1
 
+_SEED = "run.seed"
+
 _MOST_POINTS = 1_000_000
 """Of a sweep."""
 
@@ -103,7 +105,7 @@ def run(
     Args:
         scenario: The path of a file, or a dict with the tables of one.
         overrides: What is otherwise than the scenario says, as ``{"run.seconds": 10}``.
-        seed: Of every random stream, in place of the scenario's.
+        seed: Of every random stream, in place of the scenario's; not beside an override of ``run.seed``.
         out: Where ``summary.json``, ``series.parquet`` and ``report.html`` go; without it no file is written.
         threads: That run a large overlay together, as many as there are cores for None. The result is the same.
 
@@ -116,7 +118,15 @@ def run(
     _check_threads(threads)
     _check_seed(seed)
     given.folder("out", out)
+    _check_said_once(overrides, {} if seed is None else {_SEED: "seed"})
     return Result(_native.run(_as_path_or_dict(scenario), _copy("overrides", overrides), seed, out, threads))
+
+
+def _check_said_once(overrides: Mapping[str, Any] | None, others: Mapping[str, str]) -> None:
+    """Refuses an override of a key that something else says, too: it would do nothing."""
+    for key, value in overrides.items() if isinstance(overrides, Mapping) else ():
+        if key in others:
+            raise ValueError(f'overrides["{key}"] is {value!r}, and {others[key]} says {key}, too: give one of them')
 
 
 def _check_threads(threads: int | None) -> None:
@@ -197,7 +207,7 @@ def sweep(
         grid: Keys and the values that they take in turn, as ``{"overlay.relays": [1, 2, 3]}``.
         seeds: How many, from 1 on, or which, each once; the scenario's own unless given. A sweep has a million points
             at most.
-        overrides: What is otherwise than the scenario says, in all points.
+        overrides: What is otherwise than the scenario says, in all points; no key of the grid.
         out: Where results go. Points that are there already are not run again, and what is done before Ctrl-C stays:
             the command and this function go on from each other's. Without it nothing is kept.
         threads: How many points run at once; as many as there are cores unless given.
@@ -221,9 +231,11 @@ def sweep(
         raise ValueError("threads are those of this machine: give them or the address of a cluster, not both")
     _check_threads(threads)
     given.folder("out", out)
+    checked_grid = _checked_grid(_copy("grid", grid) or {})
+    _check_said_once(overrides, ({} if seeds is None else {_SEED: "seeds"}) | dict.fromkeys(checked_grid, "grid"))
     arguments = (
         _as_path_or_dict(scenario),
-        _checked_grid(_copy("grid", grid) or {}),
+        checked_grid,
         None if seeds is None else _checked_seeds(seeds),
         _copy("overrides", overrides),
         threads,

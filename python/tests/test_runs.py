@@ -110,6 +110,17 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path):
     assert ".run is nested more than 16 deep" in str(wrong(anabranch.run, endless))
 
 
+def test_a_key_is_said_once():
+    """As for the command: what is said twice would do nothing."""
+    for call, said in [
+        (lambda: anabranch.sweep(OVERLAY, {"overlay.relays": [1, 2]}, overrides={"overlay.relays": 3}), "3, and grid says"),
+        (lambda: anabranch.sweep(OVERLAY, seeds=2, overrides={"run.seed": 4}), "4, and seeds says run.seed, too: give one"),
+        (lambda: anabranch.run(OVERLAY, seed=2, overrides={"run.seed": 4}), "4, and seed says run.seed, too: give one of them"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            call()
+
+
 def test_numbers_of_numpy_are_numbers():
     plain = anabranch.run(OVERLAY, overrides={"overlay.relays": 2, "run.seconds": 20})
     of_numpy = anabranch.run(OVERLAY, overrides={"overlay.relays": numpy.int64(2), "run.seconds": numpy.uint8(20)})
