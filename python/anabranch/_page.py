@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -63,6 +64,22 @@ class Course:
         return name, [(step.at, float(value)) for step, value in zip(self.steps, values)]
 
 
+def target(path: str | os.PathLike[str]) -> str:
+    """The file that a page is to replace: what a link points to.
+
+    Raises:
+        OSError: Something else is there, as a device.
+    """
+    place = os.path.realpath(os.fspath(path))
+    try:
+        mode = os.stat(place).st_mode
+    except FileNotFoundError:
+        return place
+    if not stat.S_ISREG(mode):
+        raise OSError(f"{os.fspath(path)}: is no regular file, which alone a page replaces: give the path of a file")
+    return place
+
+
 def write(
     path: str | os.PathLike[str],
     title: str,
@@ -85,4 +102,4 @@ def write(
         about["cut"] = f"the episode went on: a page has {MOST_STEPS} steps"
     rows = [[step.at, *map(float, step.action), step.reward] for step in course.steps]
     table = ("Decisions", ["at (s)", *numbers, "reward"], rows)
-    _native.write_page(os.fspath(path), title, list(about.items()), ("time", "s"), [*charts, *of_rewards], table)
+    _native.write_page(target(path), title, list(about.items()), ("time", "s"), [*charts, *of_rewards], table)

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from anabranch import _native
 from anabranch import _page as page
-from anabranch._base import AnyWorlds, Options, Worlds, checked_seed
+from anabranch._base import AnyWorlds, OfSpec, Options, Worlds, checked_seed
 from anabranch._page import Course, Line
 from anabranch._spec import Feature
 
@@ -25,7 +25,7 @@ OF_LINK = "of the link"
 TOLD = {"share": "of an even share", "initial": "log2 of packets"}
 
 
-class Env(gymnasium.Env[Array, Array]):
+class Env(OfSpec, gymnasium.Env[Array, Array]):
     """A coordinator sees a link and the hosts that send over it, and tells each the rate that its flows may have.
 
     **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
@@ -134,6 +134,7 @@ class Env(gymnasium.Env[Array, Array]):
         self._shape = (1, *self.observation_space.shape)
         self._last: Array | None = None
         self._is_seeded = False
+        self._is_over = False
         # Of the episode, for its picture and its page.
         self._course = Course()
 
@@ -169,6 +170,7 @@ class Env(gymnasium.Env[Array, Array]):
         self._last = observation[0]
         self._terms.fill(0.0)
         self._course.clear()
+        self._is_over = False
         return observation[0], {"terms": dict.fromkeys(self._worlds.terms, 0.0)}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -189,7 +191,10 @@ class Env(gymnasium.Env[Array, Array]):
         except (TypeError, ValueError, _native.RunError) as error:
             raise _of_one(error) from None
         self._last = observation[0]
-        self._course.note(self.now, self._applied(action), self._terms[0].copy(), float(self._rewards[0]), self._shown())
+        # Who steps on after the end is paid 0 for ever, and nothing of that is the episode's.
+        if not self._is_over:
+            self._course.note(self.now, self._applied(action), self._terms[0].copy(), float(self._rewards[0]), self._shown())
+        self._is_over = bool(self._terminated[0] or self._truncated[0])
         terms = dict(zip(self._worlds.terms, self._terms[0].tolist()))
         done = bool(self._terminated[0]), bool(self._truncated[0])
         return observation[0], float(self._rewards[0]), *done, {"terms": terms}
@@ -254,11 +259,12 @@ class Env(gymnasium.Env[Array, Array]):
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes the episode so far as a page that stands alone: what was decided, rates, round trips, queue and losses of
-        each host, the reward by its terms, and a table of the decisions. It replaces a page that is there.
+        each host, the reward by its terms, and a table of the decisions. It replaces a page that is there, or that a
+        link points to.
 
         Raises:
             RuntimeError: Before the first step.
-            OSError: It can't be written.
+            OSError: It can't be written, or what is there is no file.
         """
         if not self._course.steps:
             raise RuntimeError("there is nothing to report before a step: call reset() and step() first")

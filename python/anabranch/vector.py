@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from anabranch import _given as given
-from anabranch._base import MOST_SEED, AnyWorlds, Options, Worlds, checked_seed
+from anabranch._base import MOST_SEED, AnyWorlds, OfSpec, Options, Worlds, checked_seed
 from anabranch._cores import cores
 from anabranch._spec import Feature
 from anabranch.env import Env
@@ -60,7 +60,7 @@ class Trajectory(NamedTuple):
     """Seen after the last step, float32, ``(num_envs, observation)``."""
 
 
-class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
+class VectorEnv(OfSpec, gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     """``num_envs`` environments, each of which is :class:`anabranch.env.Env`: actions, observations, rewards are its.
 
     Environment ``i`` of a vector seeded ``s`` is the single environment seeded ``s + i``, byte for byte, whatever

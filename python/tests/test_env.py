@@ -1,5 +1,8 @@
 """One environment: Gymnasium's contract, seeds, and what is said of wrong input."""
 
+import copy
+import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -210,6 +213,62 @@ def test_a_page_shows_an_episode_and_stands_alone(tmp_path):
     env.step(np.float32([0.5, 0.5]))
     env.report(page)
     assert page.read_text().count("0.3750") < first, "a reset begins another episode"
+
+
+def test_a_page_replaces_files_and_what_links_point_to_alone(single, tmp_path):
+    single.reset(seed=1)
+    single.step(np.float32([0.5]))
+    page, link, pipe = (tmp_path / name for name in ("page.html", "link.html", "pipe"))
+    page.write_text("before")
+    link.symlink_to(page)
+    os.mkfifo(pipe)
+    single.report(link)
+    assert link.is_symlink() and page.read_text().startswith("<!")
+    for place in (pipe, tmp_path):
+        with pytest.raises(OSError, match=f"{place}: is no regular file"):
+            single.report(place)
+    assert pipe.is_fifo()
+
+
+def test_what_comes_after_an_episodes_end_is_not_reported(single):
+    single.reset(seed=1)
+    steps, is_over = 0, False
+    while not is_over:
+        _, _, terminated, truncated, _ = single.step(np.float32([0.5]))
+        steps, is_over = steps + 1, terminated or truncated
+    single.step(np.float32([0.5]))
+    assert len(single._course.steps) == steps
+    single.reset()
+    single.step(np.float32([0.5]))
+    assert len(single._course.steps) == 1
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_environments_say_that_they_are_not_copied(single, copied):
+    for env in (single, gymnasium.make_vec("anabranch/C3-Single-v0", 2).unwrapped):
+        with pytest.raises(TypeError, match="can't be copied or pickled: make another with the same options"):
+            copied(env if copied is not copy.copy else env._worlds)
+
+
+@pytest.mark.parametrize("make", [gymnasium.make, lambda id, **options: gymnasium.make_vec(id, 2, **options)])
+def test_an_id_and_a_name_of_two_environments_are_refused(make):
+    for id in ("anabranch/C3-Single-v0", "anabranch/Scenario-v0"):
+        with pytest.raises(ValueError, match=f'environment is "C3-Cross", and the id {id} is of another'):
+            make(id, environment="C3-Cross")
+    assert make("anabranch/C3-Single-v0", environment="anabranch/C3-Single-v0").spec.id == "anabranch/C3-Single-v0"
+
+
+def test_where_no_environment_is_named_that_is_said():
+    for make in (lambda: gymnasium.make("anabranch/Scenario-v0"), anabranch.env.Env, anabranch.vector.VectorEnv):
+        with pytest.raises(ValueError, match="neither an environment nor a scenario is given"):
+            make()
+
+
+@pytest.mark.parametrize("interval", [1e9, 1e300, float("inf")])
+def test_an_interval_that_no_episode_has_is_refused_by_its_limits(interval):
+    with pytest.raises(ValueError, match="must be a number of seconds, from 0.001 to an episode's length") as raised:
+        gymnasium.make("anabranch/C3-Single-v0", interval=interval)
+    assert len(str(raised.value)) < 120
 
 
 def test_a_page_shows_what_a_flow_saw(tmp_path):

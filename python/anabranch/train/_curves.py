@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anabranch import _native
+from anabranch._page import target
 
 
 def write_page(out: Path, by: str, about: Mapping[str, str], reached: Mapping[str, float], reached_is: str) -> None:
@@ -26,4 +27,4 @@ def write_page(out: Path, by: str, about: Mapping[str, str], reached: Mapping[st
     facts = [*about.items(), *((f"{reached_is}: {who}", f"{value:.4f}") for who, value in reached.items())]
     rows = [[float(row[name]) for name in row] for rows in curves.values() for row in rows]
     table = ("All rows of the curves", ["steps", *columns], rows)
-    _native.write_page(str(out / "curves.html"), f"Training by {by}", facts, ("steps", ""), charts, table)
+    _native.write_page(target(out / "curves.html"), f"Training by {by}", facts, ("steps", ""), charts, table)
