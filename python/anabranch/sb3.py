@@ -12,12 +12,17 @@ beside environments that have all processors (``torch.set_num_threads(1)``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
-from anabranch._base import AnyWorlds, Options
+from anabranch._base import AnyWorlds, Options, Worlds
+from anabranch._registration import SCENARIO
 from anabranch.vector import VectorEnv
 
 if TYPE_CHECKING:
@@ -58,8 +63,7 @@ def _made() -> type[_Base]:
         and ``infos[i]["TimeLimit.truncated"]`` says whether only its time was over, so that a learner adds the value of
         what was cut off. ``infos[i]["terms"]`` has the reward's terms by name.
 
-        ``envs`` is the vector; what single environments have as attributes and methods (:meth:`get_attr`,
-        :meth:`env_method`) is looked for there.
+        ``envs`` is the vector. :meth:`get_attr` says what single environments would have, as their spaces, seeds and spec.
 
         Args:
             environment: A name of the catalogue, as "C3-Cross", or an id, as "anabranch/C3-Cross-v0"; or give ``scenario=``.
@@ -84,6 +88,7 @@ def _made() -> type[_Base]:
                 environment, num_envs=num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
             )
             self._actions: np.ndarray | None = None
+            self._spec = _spec_of(environment, options)
             super().__init__(num_envs, self.envs.single_observation_space, self.envs.single_action_space)
 
         @property
@@ -129,8 +134,25 @@ def _made() -> type[_Base]:
             self.envs.close()
 
         def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-            """What the vector has by that name, for each."""
-            return [getattr(self.envs, attr_name)] * len(list(self._get_indices(indices)))
+            """What each environment has by that name, as :class:`anabranch.env.Env` would have it; what those do not have
+            is the vector's."""
+            return [self._of_one(attr_name, place) for place in self._places(indices)]
+
+        def _of_one(self, name: str, place: int) -> Any:
+            if name in ("observation_space", "action_space"):
+                return getattr(self.envs, f"single_{name}")
+            if name == "np_random_seed":
+                return self.envs._seeds[place] if self.envs._seeds else None
+            if name == "now":
+                return cast(Worlds, self.envs._worlds).native.now(place)
+            if name == "spec":
+                return self._spec
+            return getattr(self.envs, name)
+
+        def _places(self, indices: Any) -> list[int]:
+            """Which environments are meant; from the end where below 0, as of a list."""
+            everyone = range(self.num_envs)
+            return [everyone[index] for index in self._get_indices(indices)]
 
         def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
             """Environments are what they were made as: nothing of them can be set."""
@@ -141,11 +163,11 @@ def _made() -> type[_Base]:
             if method_name != "directed_by":
                 raise AttributeError(f"environments have no method {method_name} of their own; there are: directed_by")
             rows = self.envs.directed_by(*method_args, **method_kwargs)
-            return [rows[place] for place in self._get_indices(indices)]
+            return [rows[place] for place in self._places(indices)]
 
         def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
             """No: nothing is between them and Rust."""
-            return [False] * len(list(self._get_indices(indices)))
+            return [False] * len(self._places(indices))
 
         def get_images(self) -> list[None]:
             """None: single environments are shown, with ``render_mode="rgb_array"``."""
@@ -153,6 +175,14 @@ def _made() -> type[_Base]:
 
     VecEnv.__module__, VecEnv.__qualname__ = __name__, "VecEnv"
     return VecEnv
+
+
+def _spec_of(environment: str | None, options: Mapping[str, Any]) -> EnvSpec:
+    """What :func:`gymnasium.make` would be asked for."""
+    name = SCENARIO if environment is None else f"anabranch/{environment.removeprefix('anabranch/').removesuffix('-v0')}-v0"
+    spec = copy.deepcopy(gymnasium.spec(name))
+    spec.kwargs.update(options)
+    return spec
 
 
 def _infos(terms: dict[str, Any], count: int) -> list[dict[str, Any]]:

@@ -132,6 +132,25 @@ def test_one_flow_is_refused_with_what_takes_it(sb3):
         ours("anabranch/Flow-v0", num_envs=2)
 
 
+def test_attributes_are_those_of_single_environments(sb3):
+    ours, theirs = sb3
+    id = "anabranch/C3-Parallel-v0"
+    envs, others = ours(id, num_envs=3, **SHORT), theirs([lambda: gymnasium.make(id, **SHORT).unwrapped for _ in range(3)])
+    for one in (envs, others):
+        one.seed(5)
+        one.reset()
+        one.step(np.full((3, 2), 0.5, np.float32))
+    for name in ("observation_space", "action_space", "np_random_seed", "now", "hosts", "render_mode", "features"):
+        for indices in (None, 1, -1, [0, 2]):
+            assert envs.get_attr(name, indices) == others.get_attr(name, indices), (name, indices)
+    specs = [one.get_attr("spec")[0] for one in (envs, others)]
+    assert [(spec.id, spec.kwargs) for spec in specs] == [(id, {"environment": "C3-Parallel", **SHORT})] * 2
+    for ask in (lambda: envs.get_attr("hosts", [7]), lambda: envs.env_is_wrapped(object, 3),
+                lambda: envs.env_method("directed_by", "rule", indices=-4)):  # fmt: skip
+        with pytest.raises(IndexError):
+            ask()
+
+
 def test_nothing_of_it_is_imported_before_it_is_used():
     program = """
 import sys
