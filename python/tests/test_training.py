@@ -119,7 +119,13 @@ REFUSED = {
     "unknown": (["--env", "anabranch/C3-Singel-v0"], "C3-Singel"),
     "a flow": (["--env", "anabranch/Flow-v0"], "this learner is for coordinators: anabranch.train.sac is for the"),
     "too few steps": ([*HOSTS, "--num-envs", "2", "--rollout", "2"], "num_envs times rollout is 4, must be 8 or more"),
-    "too many steps": ([*HOSTS, "--steps", "9" * 30], "error: "),
+    "too many steps": ([*HOSTS, "--steps", "9" * 30], f"--steps is {'9' * 30}, must be 2147483647 or less"),
+    "too many updates": ([*HOSTS, "--steps", "2000000000", "--num-envs", "2", "--rollout", "4"], "steps is 2000000000, which"),
+    "too long": ([*HOSTS, "--rollout", "3000000000"], "--rollout is 3000000000, must be 2147483647 or less"),
+    "a mode": ([*HOSTS, "--options", '{"autoreset_mode": "SameStep"}'], "which a learner says itself: leave it away"),
+    "how they are made": ([*HOSTS, "--options", '{"vectorization_mode": "sync"}'], "which a learner says itself"),
+    "how many": ([*HOSTS, "--options", '{"num_envs": 3}'], "have num_envs, which a learner says itself"),
+    "another": ([*HOSTS, "--options", '{"environment": "C3-Cross"}'], "have environment, which a learner says itself"),
 }
 
 
@@ -133,6 +139,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, to, tmp_path, monkeypatc
     line = capsys.readouterr().err.splitlines()[-1]
     assert raised.value.code == 2 and said in line and "error: " in line, line
     assert not list(tmp_path.iterdir())
+
+
+def test_two_presets_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        sac.main(["--preset", "aurora", "--options", '{"preset": "learningcc"}', "--out", str(tmp_path)])
+    assert '--preset is aurora, and --options says "learningcc": give one of them' in capsys.readouterr().err
 
 
 def test_where_nothing_can_be_written_nothing_is_trained(tmp_path, monkeypatch, capsys):

@@ -24,6 +24,12 @@ SEEDS_APART = 2**32
 MOST_SEED = EVALUATION_SEED // SEEDS_APART - 1
 
 
+# What a learner's environments are made with, and what would make others of them.
+OURS = (
+    "environment", "num_envs", "autoreset_mode", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers", "id",
+)  # fmt: skip
+
+
 class Memory(NamedTuple):
     """Steps that were taken; each array has a row for each, and ``count`` says how many there ever were."""
 
@@ -126,6 +132,8 @@ def made(settings: Any, count: int, **options: Any) -> VectorEnv:
     if "anabranch." not in str(gymnasium.spec(settings.env).vector_entry_point):
         ours = ", ".join(environments())
         raise ValueError(f"{settings.env} is none of the environments that these learners act in, which are: {ours}")
+    if ours := [name for name in OURS if name in settings.options]:
+        raise ValueError(f"options of {settings.env} have {ours[0]}, which a learner says itself: leave it away")
     try:
         return gymnasium.make_vec(settings.env, count, **settings.options, **options).unwrapped
     except (TypeError, OverflowError) as error:

@@ -19,6 +19,7 @@ from anabranch.train._checkpoint import Checkpoint, Row, alone, write
 from anabranch.train._curves import write_page
 from anabranch.train._interrupt import INTERRUPTED, look, noted
 from anabranch.train._steps import MOST_SEED
+from anabranch.vector import MOST_STEPS
 
 Course = Generator[Row, None, Any]
 """A training as it goes: a row of its curve after each iteration, and at the end what was learned."""
@@ -262,6 +263,11 @@ def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None, counts:
         parser.error(f"--seeds is {args.seeds}, must be {MOST_SEED} or less: episodes that show what was learned come after those")
     if args.bench and (args.ray is not None or args.seeds > 1):
         parser.error("--bench times one training on this machine: leave --seeds and --ray away")
+    for name in ("steps", *counts):
+        if getattr(args, name) > MOST_STEPS:
+            parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, must be {MOST_STEPS} or less")
     if getattr(args, "env", "") is None:
+        if (preset := args.options.get("preset", args.preset)) != args.preset:
+            parser.error(f"--preset is {args.preset}, and --options says {json.dumps(preset)}: give one of them")
         args.env, args.options = "anabranch/Flow-v0", {"preset": args.preset, **args.options}
     return args

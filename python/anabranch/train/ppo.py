@@ -46,6 +46,8 @@ from anabranch.vector import VectorEnv
 # the range of rates, and go with that of other actions, as everything that the networks say.
 FIRST_ANSWER = 0.5
 FIRST_DEVIATION, LEAST_DEVIATION, MOST_DEVIATION = 0.3, 0.01, 1.0
+# JAX counts them in 32 bits.
+MOST_UPDATES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,21 @@ class Settings:
                 f"num_envs times rollout is {each}, must be {self.minibatches} or more: an update goes through that "
                 "many parts"
             )
+
+        self.check_updates()
+
+    def check_updates(self) -> None:
+        """Whether they can be counted, as the learner's rate that falls with them is."""
+        if self.updates > MOST_UPDATES:
+            raise ValueError(
+                f"steps is {self.steps}, which take {self.updates} updates, and {MOST_UPDATES} can be counted: give fewer "
+                "steps, or longer rollouts"
+            )
+
+    @property
+    def updates(self) -> int:
+        """Of the networks."""
+        return self.iterations * self.epochs * self.minibatches
 
     @property
     def iterations(self) -> int:
@@ -166,10 +183,9 @@ class Learner:
             "value": layers(jax.random.fold_in(self.key, 2), (shape.row * shape.hosts, *HIDDEN, 1), 1.0, 0.0),
             "log_deviation": jnp.full((), np.log(FIRST_DEVIATION), jnp.float32),
         }
-        updates = settings.iterations * settings.epochs * settings.minibatches
         self.optimiser = optax.chain(
             optax.clip_by_global_norm(settings.most_gradient),
-            optax.adam(optax.linear_schedule(settings.rate, 0.0, updates), eps=1e-5),
+            optax.adam(optax.linear_schedule(settings.rate, 0.0, settings.updates), eps=1e-5),
         )
         self.state = self.optimiser.init(self.parameters)
         self.known = Known.nothing(shape)

@@ -52,6 +52,7 @@ class Settings(ppo.Settings):
     def __post_init__(self) -> None:
         if self.num_envs % self.minibatches:
             raise ValueError(f"num_envs is {self.num_envs}, must be a multiple of {self.minibatches}: updates draw environments")
+        self.check_updates()
 
 
 class Batch(NamedTuple):
@@ -118,10 +119,9 @@ class Learner:
             "value": network(jax.random.fold_in(key, 2), shape.row * shape.hosts, 1.0, 0.0),
             "log_deviation": jnp.full((), np.log(ppo.FIRST_DEVIATION), jnp.float32),
         }
-        updates = settings.iterations * settings.epochs * settings.minibatches
         self.optimiser = optax.chain(
             optax.clip_by_global_norm(settings.most_gradient),
-            optax.adam(optax.linear_schedule(settings.rate, 0.0, updates), eps=1e-5),
+            optax.adam(optax.linear_schedule(settings.rate, 0.0, settings.updates), eps=1e-5),
         )
         self.state = self.optimiser.init(self.parameters)
         self.known = Known.nothing(shape)
