@@ -77,7 +77,11 @@ class Policy:
         known: tuple[Array, Array] | None = None,
         cell: tuple[tuple[Array, Array], tuple[Array, Array]] | None = None,
     ) -> None:
-        layers = list(layers)
+        layers = _checked_layers("layers", layers)
+        if cell is not None and len(cell_layers := _checked_layers("cell", cell)) == 2:
+            cell = (cell_layers[0], cell_layers[1])
+        elif cell is not None:
+            raise ValueError(f"cell has {len(cell_layers)} pairs, must be ((W, b), (U, c))")
         inputs = len(cell[0][0]) if cell is not None else len(layers[0][0]) if layers else 0
         mean = np.zeros(inputs, np.float32) if mean is None else mean
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
@@ -229,6 +233,22 @@ class Policy:
         rates = np.zeros(hosts, np.float32)
         self.native.rates(observation, hosts, features, history, rates, memory)
         return rates
+
+
+def _checked_layers(name: str, layers: Any) -> list[tuple[Array, Array]]:
+    """Pairs of weights and biases; what is in the arrays is Rust's to check."""
+    if not isinstance(layers, Sequence):
+        raise TypeError(f"{name} is of type {type(layers).__name__}, must be a list of (weights, biases)")
+    found: list[tuple[Array, Array]] = []
+    for place, layer in enumerate(layers):
+        if not isinstance(layer, Sequence) or len(layer) != 2:
+            raise TypeError(f"{name}[{place}] is of type {type(layer).__name__}, must be (weights, biases)")
+        for what, array, dimensions in zip(("weights", "biases"), layer, (2, 1)):
+            if not isinstance(array, np.ndarray) or array.ndim != dimensions:
+                shape = array.shape if isinstance(array, np.ndarray) else f"of type {type(array).__name__}"
+                raise TypeError(f"the {what} of {name}[{place}] are {shape}, must be a numpy array of {dimensions} dimensions")
+        found.append((layer[0], layer[1]))
+    return found
 
 
 def worlds_of(env: OneOrMany) -> AnyWorlds:

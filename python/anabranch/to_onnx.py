@@ -54,7 +54,7 @@ def tensors(path: str | os.PathLike[str]) -> dict[str, Array]:
             numbers = np.frombuffer(data[8 + length + begin : 8 + length + end], "<f4")
             found[name] = numbers.reshape(about["shape"]).astype(np.float32)
         return found
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is no safetensors file of a policy: {error}") from error
 
 
@@ -82,7 +82,7 @@ def model(path: str | os.PathLike[str]) -> Any:
         about = json.loads(described.read_text())
         operator = {"tanh": "Tanh", "relu": "Relu"}[about["activation"]]
         purpose, trained = about["purpose"], about.get("trained")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{described}: is no description of a policy: {error!r}") from error
     count = sum(1 for name in parts if name.startswith("layers.") and name.endswith(".weights"))
     missing = [name for name in ("mean", "deviation") if name not in parts]

@@ -301,3 +301,15 @@ def test_what_is_no_policy_of_a_flow_is_refused_with_what_would_be_right(tmp_pat
     policy().save(path, coordinator)
     with pytest.raises(ValueError, match="p.safetensors: this policy tells hosts their rates, and here one flow is controlled"):
         Policy.load(path, env)
+
+
+@pytest.mark.parametrize(("layers", "cell", "said"), [
+    (None, None, "layers is of type NoneType, must be a list of"),
+    ([None], None, r"layers\[0\] is of type NoneType, must be \(weights, biases\)"),
+    ([(np.float32(1), np.zeros(1, np.float32))], None, r"the weights of layers\[0\] are of type float32, must be a numpy"),
+    ([(np.zeros((), np.float32), np.zeros(1, np.float32))], None, r"the weights of layers\[0\] are \(\), must be a numpy array of 2"),
+    ([], (None, None), r"cell\[0\] is of type NoneType, must be \(weights, biases\)"),
+])  # fmt: skip
+def test_what_are_no_layers_is_said_by_its_place(layers, cell, said):
+    with pytest.raises(TypeError, match=said):
+        Policy(layers, cell=cell)

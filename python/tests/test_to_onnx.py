@@ -63,6 +63,11 @@ def test_what_is_no_policy_is_said_with_its_file(tmp_path: Path, capsys: pytest.
         path.write_bytes(data)
         assert to_onnx.main([str(path), str(tmp_path / "p.onnx")]) == 2
         assert said in capsys.readouterr().err
+    deep = b"[" * 100_000
+    path.write_bytes(len(deep).to_bytes(8, "little") + deep)
+    assert to_onnx.main([str(path), str(tmp_path / "p.onnx")]) == 2
+    assert "p.safetensors: is no safetensors file of a policy" in capsys.readouterr().err
+    path.write_bytes((2).to_bytes(8, "little") + b"{}")
     path.with_suffix(".json").write_text('{"activation": "gelu"}')
     assert to_onnx.main([str(path), str(tmp_path / "p.onnx")]) == 2
     assert "p.json: is no description of a policy" in capsys.readouterr().err
