@@ -199,7 +199,8 @@ def sweep(
     """Runs a scenario over a grid: what ``anabranch sweep SCENARIO --json`` prints, as a dict.
 
     ``result["points"]`` has a dict for each combination and seed (``set``, ``seed``, ``controller``, ``metrics``,
-    ``packet_hops``), ``result["combinations"]`` the means over seeds; both are ``result.tables``. Results do not depend on
+    ``packet_hops``), ``result["combinations"]`` the means over seeds; both are ``result.tables``. Values of the grid are
+    numbers there where all that a key takes are; the command has them as they were written. Results do not depend on
     ``threads`` or ``backend``.
 
     Args:

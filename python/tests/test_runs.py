@@ -61,7 +61,7 @@ def test_a_sweep_has_each_point_whatever_the_threads_and_goes_on_from_what_is_th
     two = anabranch.sweep(OVERLAY, grid, seeds=[1, 2], threads=2, out=tmp_path)
     assert one["points"] == two["points"] and one["combinations"] == two["combinations"]
     assert [point["seed"] for point in one["points"]] == [1, 2] * 4
-    assert one["points"][2]["set"] == {"overlay.relays": "1", "overlay.controller": "random"}
+    assert one["points"][2]["set"] == {"overlay.relays": 1, "overlay.controller": "random"}
     again = anabranch.sweep(OVERLAY, grid, seeds=2, out=tmp_path)
     assert (again["skipped"], again["points"]) == (8, one["points"])
     alone = anabranch.run(OVERLAY, seed=2, overrides={"overlay.relays": 1})
@@ -126,7 +126,7 @@ def test_numbers_of_numpy_are_numbers():
     of_numpy = anabranch.run(OVERLAY, overrides={"overlay.relays": numpy.int64(2), "run.seconds": numpy.uint8(20)})
     assert plain["metrics"] == of_numpy["metrics"]
     swept = anabranch.sweep(OVERLAY, {"overlay.relays": numpy.arange(1, 3)})
-    assert [point["set"]["overlay.relays"] for point in swept["points"]] == ["1", "2"]
+    assert [point["set"]["overlay.relays"] for point in swept["points"]] == [1, 2]
 
 
 @pytest.mark.parametrize("call", [anabranch.run, anabranch.sweep])

@@ -22,6 +22,21 @@ def swept():
     return anabranch.sweep({**OVERLAY, "run": {"seconds": 8}}, grid, seeds=2, threads=1)
 
 
+@pytest.mark.parametrize(("values", "found"), [
+    ([10, 20], [10, 20]), ([10, 20.5], [10.0, 20.5]), (["10", "20"], ["10", "20"]),
+], ids=["whole", "with a point", "texts"])  # fmt: skip
+def test_what_a_grid_has_as_numbers_is_numbers_in_results(values, found, tmp_path):
+    """The command's own files have them as they were written."""
+    swept = anabranch.sweep(FLOWS, {"dumbbell.delay_ms": values}, out=tmp_path)
+    for name in ("points", "combinations"):
+        assert by_pyarrow(swept.tables[name])["dumbbell.delay_ms"] == found
+        said = [row["set"]["dumbbell.delay_ms"] for row in swept[name]]
+        assert said == found and [type(one) for one in said] == [type(one) for one in values]
+    assert pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "results.parquet")["dumbbell.delay_ms"].to_pylist() == [
+        str(one) for one in values
+    ]
+
+
 def by_pyarrow(table):
     return pytest.importorskip("pyarrow").table(table).to_pydict()
 
@@ -52,7 +67,7 @@ def test_a_sweep_is_a_row_for_each_point_and_each_combination(swept, read):
     # What did not converge has no number.
     assert points["convergence_s"] == [None] * 8
     means = read(swept.tables["combinations"])
-    assert means["seeds"] == [2] * 4 and means["overlay.relays"] == ["1", "1", "2", "2"]
+    assert means["seeds"] == [2] * 4 and means["overlay.relays"] == [1, 1, 2, 2]
     for place, combination in enumerate(swept["combinations"]):
         found = combination["metrics"]["received_bytes_per_s"]
         assert means["received_bytes_per_s"][place] == found["mean"]

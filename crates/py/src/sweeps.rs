@@ -8,7 +8,7 @@ use anabranch_lab::VERSION;
 use anabranch_lab::sweep::{
     Elsewhere, GridKey, KeepError, MeasureError, Options, Outcome, Seeds, Sweep, measure, points,
 };
-use anabranch_report::output::create_dir;
+use anabranch_report::output::{Column, Table as Columns, create_dir};
 use anabranch_scenario::json;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -21,10 +21,15 @@ use crate::plain::as_json;
 use crate::runs::{RunResult, overrides, scenario};
 use crate::tables::Table;
 
-fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
+/// The keys of a grid, and those of them whose values are all numbers.
+fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<(Vec<GridKey>, Vec<String>)> {
     let Value::Object(grid) = as_json(grid)? else { return Err(PyRuntimeError::new_err("a dict is an object")) };
+    let mut numbers = Vec::new();
     let one = |(key, values): (String, Value)| match values {
         Value::Array(list) if !list.is_empty() => {
+            if list.iter().all(Value::is_number) {
+                numbers.push(key.clone());
+            }
             let values = list.into_iter().map(|value| match value {
                 // As the command has them: quotes would stand in the table.
                 Value::String(text) => Ok(text),
@@ -38,30 +43,61 @@ fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
         }
         other => Err(PyValueError::new_err(format!("grid[\"{key}\"] is {other}, must be a list of values"))),
     };
-    grid.into_iter().map(one).collect()
+    let keys = grid.into_iter().map(one).collect::<PyResult<Vec<GridKey>>>()?;
+    Ok((keys, numbers))
 }
 
-/// What is to be measured.
+/// Puts numbers, as Python gave them, in place of texts: the command's files have all values as they were written.
+fn in_numbers(results: &mut Map<String, Value>, tables: &mut [(&str, Columns)], keys: &[String]) {
+    for rows in ["points", "combinations"] {
+        let rows = results.get_mut(rows).and_then(Value::as_array_mut).into_iter().flatten();
+        for set in rows.filter_map(|row| row["set"].as_object_mut()) {
+            for (_, value) in set.iter_mut().filter(|(key, _)| keys.contains(key)) {
+                if let Some(number) = value.as_str().and_then(number) {
+                    *value = number;
+                }
+            }
+        }
+    }
+    for (name, column) in tables.iter_mut().flat_map(|(_, table)| &mut table.columns) {
+        if let Column::Str(texts) = column
+            && keys.contains(name)
+        {
+            if let Some(whole) = texts.iter().map(|text| text.parse().ok()).collect() {
+                *column = Column::I64(whole);
+            } else if let Some(found) = texts.iter().map(|text| text.parse().ok()).collect() {
+                *column = Column::F64(found);
+            }
+        }
+    }
+}
+
+fn number(text: &str) -> Option<Value> {
+    text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from)).ok()
+}
+
+/// What is to be measured, and which keys of its grid Python gave numbers for.
 fn sweep_of(
     scenario: &Bound<'_, PyAny>,
     grid: &Bound<'_, PyDict>,
     seeds: Option<&Bound<'_, PyList>>,
     overrides: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Sweep> {
+) -> PyResult<(Sweep, Vec<String>)> {
     let (text, name) = self::scenario(scenario)?;
     let seeds = seeds.map(|seeds| seeds.extract().map(Seeds)).transpose()?;
-    let (grid, overrides) = (grid_keys(grid)?, self::overrides(overrides)?);
+    let ((grid, numbers), overrides) = (grid_keys(grid)?, self::overrides(overrides)?);
     let points = points(&text, &name, &overrides, &grid, seeds.as_ref()).map_err(errors::scenario)?;
-    Ok(Sweep { name, text, grid, points })
+    Ok((Sweep { name, text, grid, points }, numbers))
 }
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
 
-/// Writes the tables of a sweep that is whole, and says what the command says.
+/// Writes the tables of a sweep that is whole, and says what the command says, with `numbers` in place of their texts.
 fn summary(
     sweep: &Sweep,
+    numbers: &[String],
     out: &std::path::Path,
     outcomes: &[Outcome],
     skipped: usize,
@@ -70,9 +106,10 @@ fn summary(
     let (mut object, mut tables) = (Map::new(), Vec::new());
     if outcomes.len() == sweep.points.len() {
         sweep.write(out, outcomes).map_err(refused)?;
-        let Value::Object(results) = sweep.to_json(outcomes) else { unreachable!("results are an object") };
+        let Value::Object(mut results) = sweep.to_json(outcomes) else { unreachable!("results are an object") };
+        let mut all = [("points", sweep.table(outcomes)), ("combinations", sweep.means_table(outcomes))];
+        in_numbers(&mut results, &mut all, numbers);
         object.extend(results);
-        let all = [("points", sweep.table(outcomes)), ("combinations", sweep.means_table(outcomes))];
         for (name, table) in all {
             tables.push((name, Table::of(table)?));
         }
@@ -102,14 +139,14 @@ pub fn sweep(
     if threads == Some(0) {
         return Err(PyValueError::new_err("threads is 0, must be 1 or more"));
     }
-    let sweep = sweep_of(scenario, grid, seeds, overrides)?;
+    let (sweep, numbers) = sweep_of(scenario, grid, seeds, overrides)?;
     create_dir(&out).map_err(refused)?;
     interruptible(py, |progress| {
         let started = Instant::now();
         let swept = sweep.run(&out, Options { threads, again }, progress).map_err(errors::run)?;
         let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
         // Who is interrupted gets the signal's exception instead.
-        summary(&sweep, &out, &outcomes.unwrap_or_default(), swept.skipped, started.elapsed().as_secs_f64())
+        summary(&sweep, &numbers, &out, &outcomes.unwrap_or_default(), swept.skipped, started.elapsed().as_secs_f64())
     })?
 }
 
@@ -132,6 +169,7 @@ pub fn measure_point(py: Python<'_>, point: &str) -> PyResult<String> {
 #[pyclass(frozen, module = "anabranch._native")]
 pub struct Driver {
     standing: Mutex<Elsewhere>,
+    numbers: Vec<String>,
     out: PathBuf,
     started: Instant,
 }
@@ -156,10 +194,10 @@ impl Driver {
         again: bool,
     ) -> PyResult<Driver> {
         let started = Instant::now();
-        let sweep = sweep_of(scenario, grid, seeds, overrides)?;
+        let (sweep, numbers) = sweep_of(scenario, grid, seeds, overrides)?;
         create_dir(&out).map_err(refused)?;
         let standing = Mutex::new(Elsewhere::begin(sweep, &out, again).map_err(refused)?);
-        Ok(Driver { standing, out, started })
+        Ok(Driver { standing, numbers, out, started })
     }
 
     /// The points that are not there: their places, and what is to be measured.
@@ -189,7 +227,7 @@ impl Driver {
         let wall_s = self.started.elapsed().as_secs_f64();
         self.with(py, |standing| {
             let outcomes = standing.outcomes().unwrap_or_default();
-            summary(standing.sweep(), &self.out, &outcomes, standing.skipped(), wall_s)
+            summary(standing.sweep(), &self.numbers, &self.out, &outcomes, standing.skipped(), wall_s)
         })?
     }
 }
